@@ -34,28 +34,47 @@ def test_an_alarm_is_no_failure_of_the_store(tmp_path, monkeypatch):
         local.LocalStore(tmp_path / "a").get("zarr.json")
 
 
+HANG = 60.0  # after so many seconds, a test fails
+
+
 class SlowStore(MemoryStore):
-    """A store with latency: of chunks, each request takes `seconds`."""
+    """A store that answers no request of chunks until it may; `came` is set by the first."""
 
     in_memory = False
     request_count = 8
 
     def __init__(self) -> None:
         super().__init__()
-        self.seconds = 0.0
+        self.came, self.may_answer = threading.Event(), threading.Event()
+        self.may_answer.set()
         self.asked: list[str] = []
 
     def get_many(self, requests: Any) -> Any:
         keys = [key for key, _ in requests]
         if any(not key.endswith("json") for key in keys):
             self.asked += keys
-            time.sleep(self.seconds)
+            self.wait()
         return super().get_many(requests)
 
     def few_entries(self, prefix: str, most: int) -> None:
-        if self.seconds:
+        if not self.may_answer.is_set():
             self.asked.append(prefix)
-            time.sleep(self.seconds)
+            self.wait()
+
+    def wait(self) -> None:
+        self.came.set()
+        self.may_answer.wait(HANG)
+
+
+def interrupt_after(came: threading.Event) -> None:
+    """Interrupt this process when `came` is set, and it is likely to wait already."""
+
+    def interrupt() -> None:
+        if came.wait(HANG):
+            time.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
 
 
 READS = {
@@ -88,22 +107,23 @@ def test_an_interrupt_is_heard_while_a_read_waits_for_its_store(way):
     store = SlowStore()
     array = zstore.create_array(store, shape=(1 << 22,), dtype="u4", compressors=None, **kinds)
     array[...] = 7
-    store.seconds, store.asked = 1.2, []
+    store.asked = []
+    store.came.clear()
+    store.may_answer.clear()
     out = np.zeros(array.shape, array.dtype)
     before = {*threading.enumerate()}
-    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    interrupt.start()
+    interrupt_after(store.came)
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         read(array, out)
-    assert time.monotonic() - begin < 0.7
+    assert time.monotonic() - begin < HANG / 2  # nobody has been answered
     asked = len(store.asked)
     assert asked > 0
+    store.may_answer.set()
     for thread in {*threading.enumerate()} - before:
         thread.join()  # the answers come, and nothing is done with them
     assert len(store.asked) == asked
     assert not out.any()
-    store.seconds = 0.0
     assert (array[...] == 7).all()
 
 
@@ -117,20 +137,22 @@ def test_an_interrupt_is_heard_while_codecs_in_python_decode(monkeypatch, count)
     bz2 = {"name": "numcodecs.bz2", "configuration": {"level": 1}}
     array = zstore.create_array(store, shape=(40,), dtype="u4", chunks=(40 // count,), compressors=[bz2])
     array[...] = 7
-    decode = chunks.RegularChunks._plain
+    decode, came, may_decode = chunks.RegularChunks._plain, threading.Event(), threading.Event()
 
     def slowly(*arguments: Any) -> Any:
-        time.sleep(1.2)
+        came.set()
+        may_decode.wait(HANG)
         return decode(*arguments)
 
     monkeypatch.setattr(chunks.RegularChunks, "_plain", slowly)
     out = np.zeros(array.shape, array.dtype)
     before = {*threading.enumerate()}
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt_after(came)
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         array.read(out=out)
-    assert time.monotonic() - begin < 0.9
+    assert time.monotonic() - begin < HANG / 2  # nothing has been decoded
+    may_decode.set()
     for thread in {*threading.enumerate()} - before:
         thread.join()  # what they decode is for nobody
     assert not out.any()

@@ -321,7 +321,7 @@ def test_no_more_of_a_value_than_is_wanted(server: Server) -> None:
         ),
         (
             [answer("200 OK", LENGTH), *(piece for _ in range(99) for piece in (b"x", 0.02))],
-            (8, 5.0, 0.1, 60.0, 1024),
+            (8, 5.0, 0.5, 60.0, 1024),
             SLOW,
         ),
     ],
@@ -420,12 +420,12 @@ def test_requests_are_sent_while_nobody_takes_answers(server: Server) -> None:
 
 def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: Server) -> None:
     server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(4)]
-    one = curl.Stream(curl.Connections(), (8, 5.0, 0.3, 60.0, 0), 8, 1)
+    one = curl.Stream(curl.Connections(), (8, 5.0, 1.0, 60.0, 0), 8, 1)
     for name in range(4):
         one.ask(name, (server.url + b"/a", None, NONE, -1))
     names = set()
     while len(names) < 4:
-        threading.Event().wait(0.2)  # in which nobody receives
+        threading.Event().wait(0.4)  # in which nobody receives
         ended = one.take(int)
         assert [answer.outcome for _, answer in ended] == [DONE] * len(ended) != []
         names |= {name for name, _ in ended}

