@@ -23,6 +23,7 @@ if not entry_points(group="zstore", name="virtual-scan"):
 
 from zstore_virtual.manifest import INLINE, Manifest
 from zstore_virtual.scan.files import scan_file
+from zstore_virtual.scan.virtualize import virtualize
 from zstore_virtual.store import VirtualStore
 
 import zstore
@@ -487,6 +488,9 @@ def test_pipes_and_devices_are_refused_without_waiting(tmp_path: Path) -> None:
 def test_files_that_cannot_be_scanned_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         scan_file(tmp_path / "none.nc")
+    with pytest.raises(NotFoundError):
+        virtualize(tmp_path / "none.nc", tmp_path / "none.json")
+    assert not [*tmp_path.iterdir()], "no journal stays of a call that has scanned nothing"
     (tmp_path / "text.nc").write_text("no such thing")
     with pytest.raises(UnsupportedError, match="no s"):
         scan_file(tmp_path / "text.nc")

@@ -9,7 +9,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Unpack
 
-from zstore.errors import MetadataError, NotFoundError, StoreError, leave_out
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError, leave_out
 from zstore.plugin.jobs import (
     BegunJob,
     Estimate,
@@ -100,7 +100,12 @@ def virtualize(
     how.stop_if_dry(lambda: Estimate(unit_count=len(paths), write_size=None))
     store, folder = (None, "") if target is None else _open_journal(target, options)
     job = None if store is None else _begin(plan, store, folder)
-    parts = _scan(plan, len(paths), job, how)
+    try:
+        parts = _scan(plan, len(paths), job, how)
+    except ZstoreError:
+        if dimension is None and store is not None and job is not None:
+            _end(job, store, folder)  # of one file, a later call has nothing to take up
+        raise
     lost = {path for part in parts for path in part.unreadable}
     if dimension is not None and lost:
         parts = [part.without(lost) for part in parts]
@@ -123,10 +128,15 @@ def virtualize(
     if target is not None:
         write_manifest(manifest, target, storage_options=storage_options, durable=how.durable)
     if store is not None and job is not None:
-        job.end()
-        store.delete_prefix(folder)
-        store.close()
+        _end(job, store, folder)
     return manifest
+
+
+def _end(job: BegunJob, store: Store, folder: str) -> None:
+    """Remove the journal."""
+    job.end()
+    store.delete_prefix(folder)
+    store.close()
 
 
 def _begin(plan: ScanPlan, store: Store, folder: str) -> BegunJob:
