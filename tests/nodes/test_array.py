@@ -10,6 +10,7 @@ import pytest
 
 import zstore
 from zstore.errors import (
+    ExistsError,
     MetadataError,
     NotFoundError,
     SelectionError,
@@ -250,9 +251,6 @@ def test_appending(store):
     for data, axis in (
         (np.zeros((3, 4)), 0),
         (np.zeros(5), 0),
-        (np.zeros((1, 5)), 2),
-        (np.zeros((1, 5)), -3),
-        (np.zeros((1, 5)), "y"),
         (4, 0),
     ):
         with pytest.raises(ValueError, match="cannot append"):
@@ -303,10 +301,20 @@ def test_cached_arrays_see_what_is_written(store):
 
 
 def test_errors_of_wrong_arguments_say_the_value_and_what_was_expected(tmp_path) -> None:
-    array = zstore.create_array(tmp_path / "a.zarr", shape=(4, 4), chunks=2, dtype="f4")
+    like: dict[str, Any] = {"shape": (4, 4), "chunks": 2, "dtype": "f4"}
+    array = zstore.create_array(tmp_path / "a.zarr", **like)
+    named = zstore.create_array(tmp_path / "b.zarr", dimension_names=("y", "x"), **like)
+    old = tmp_path / "c.zarr"
+    zstore.create_array(old, zarr_format=2, **like)
+    assert named.append(named[:, :1], axis="x") == named.append(named[:0], axis=-2) == (4, 5)
     calls: list[tuple[type[Exception], str, Callable[[], Any]]] = [
-        (ValueError, "along axis 'y'; expected one from 0 to 1", lambda: array.append(array[:], axis="y")),
-        (ValueError, "along axis 2; expected one from 0 to 1", lambda: array.append(array[:], axis=2)),
+        (ValueError, "axis 'y', expected a number", lambda: array.append(array[:], axis="y")),
+        (ValueError, "axis 'z', expected one of", lambda: named.append(array[:], axis="z")),
+        (ValueError, "axis 2, expected one of 2 dim", lambda: array.append(array[:], axis=2)),
+        (ValueError, "axis -3, expected one of 2 dim", lambda: array.append(array[:], axis=-3)),
+        (TypeError, "expected a whole number", lambda: array.append(array[:], axis=None)),  # type: ignore[arg-type]
+        (TypeError, "out is a list, expected an array of", lambda: array.read(out=[1])),  # type: ignore[arg-type]
+        (ExistsError, "an array is there already", lambda: zstore.create_array(old, **like)),
         (ValueError, "size is '1GB'; expected bytes", lambda: array.cached("1GB")),
         (ValueError, "size is -1; expected bytes", lambda: array.cached(-1)),
         (ValueError, "limit_size is -1", lambda: zstore.CachedStore(tmp_path, tmp_path, limit_size=-1)),

@@ -525,9 +525,9 @@ def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -
     if intent is not None and is_claimed(intent):
         raise in_the_way(store, path, intent, REPLACE)
     if (kind := node_kind(found)) is not None:
-        kind = {"v3": "node", "v1": "Zarr v1 array"}.get(kind, kind)
+        there = {"v3": "a node", "v1": "a Zarr v1 array", "array": "an array"}.get(kind, f"a {kind}")
         raise ExistsError(
-            f"cannot create: a {kind} is there already; pass overwrite=True to replace it",
+            f"cannot create: {there} is there already; pass overwrite=True to replace it",
             path=place(store, path),
         )
 

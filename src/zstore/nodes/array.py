@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zstore.base import tracing
+from zstore.base.boxes import axes_of
 from zstore.codecs.base import has_checksum
 from zstore.engine.chunks import Chunks, Join, open_chunks
 from zstore.engine.documents import read_node
@@ -474,8 +475,9 @@ class Array(ArrayNames):
             else:
                 items = pack_fields(value, self.dtype, fields, shape)
         except ValueError as error:
+            reason = "" if fields is None else f": {error}"
             raise SelectionError(
-                f"could not broadcast input array from shape {np.shape(items)} into shape {shape}: {error}",
+                f"could not broadcast input array from shape {np.shape(items)} into shape {shape}{reason}",
                 path=self._where(),
             ) from None
         if selected.to_plan is not None and items.size:
@@ -585,23 +587,24 @@ class Array(ArrayNames):
             )
             return self.shape
 
-    def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
-        """Append `data` along `axis`; returns the new shape.
+    def append(self, data: Any, axis: int | str = 0) -> tuple[int, ...]:
+        """Append `data` along `axis`, the number or name of a dimension; returns the new shape.
 
         The items are stored before the shape is changed, so that readers find all of them or none, even after
         a failure. Concurrent appends wait for each other, as far as the store's locks reach.
 
         Raises
-            ValueError: the other dimensions of `data` are not the array's.
+            ValueError: there is no such dimension; the others of `data` are not the array's.
             CodecError: the chunk that the new items share with old ones is damaged.
             StoreError: the store failed; nothing was appended.
         """
         is_list = isinstance(data, list | tuple)
         items = self._as_items(data, (len(data),) if is_list and self.ndim == 1 else None)
+        (axis,) = axes_of((axis,), self.ndim, self.dims)
 
         def grown(old: tuple[int, ...]) -> tuple[int, ...]:
             if (
-                axis not in range(len(old))
+                axis >= len(old)
                 or items.ndim != len(old)
                 or any(a != b for d, (a, b) in enumerate(zip(items.shape, old, strict=True)) if d != axis)
             ):
@@ -628,8 +631,6 @@ class Array(ArrayNames):
             chunks.skip_empty &= not store.notices_changes
             chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
 
-        if axis not in range(self.ndim):
-            raise ValueError(f"cannot append along axis {axis!r}; expected one from 0 to {self.ndim - 1}")
         grown(self.shape)
         return self._resize(grown, write)
 
@@ -703,5 +704,7 @@ def _output(
 
 
 def _check_out(out: Items, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is a {type(out).__name__}, expected an array of {shape} and {dtype}")
     if out.shape != shape or not is_same_type(out.dtype, dtype):
         raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {shape} and {dtype}")
