@@ -247,12 +247,19 @@ def test_without_click_there_is_a_message() -> None:
     assert "needs click" in done.stderr and "zstore[cli]" in done.stderr
 
 
-def test_python_dash_m() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "zstore", "tree", "/nowhere"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: no array or group there")
+def test_python_dash_m(tmp_path) -> None:
+    def said(command: str, place: Path) -> tuple[int, str, str]:
+        words = [sys.executable, "-m", "zstore", command, str(place)]
+        poor = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        done = subprocess.run(words, capture_output=True, text=True, env=poor)
+        return done.returncode, done.stdout, done.stderr
+
+    status, shown, error = said("tree", Path("/nowhere"))
+    assert (status, shown) == (1, "") and error.startswith("error: no array or group there")
+    # Where an output's encoding lacks a character, what is told says which.
+    zstore.create_group(tmp_path / "a.zarr").create_array("h\u00f6he", shape=4, dtype="i4")
+    status, shown, error = said("info", tmp_path / "a.zarr")
+    assert (status, error) == (0, "") and "h\\xf6he" in shown
 
 
 def test_info_names_levels_dialects_and_readers(pyramid: Path) -> None:

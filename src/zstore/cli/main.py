@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 
 NEEDED = ("click", "rich")
 
@@ -23,6 +24,9 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(1) from None
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Where an encoding lacks a character of a name, as that of a pipe on Windows may, the name is told.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         zstore(prog_name="zstore")
     except SystemExit:
