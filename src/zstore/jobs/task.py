@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from zstore.base.once import once
 from zstore.engine.documents import Model, check_own, parse_node, publish_nodes, render_node
 from zstore.engine.intents import Intent, read_intent
-from zstore.errors import ChangedError, NotFoundError
+from zstore.errors import ChangedError, ExistsError, NotFoundError
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part
@@ -40,6 +40,8 @@ class Task(ABC, Generic[R]):
     how              the words of the call
     plan             the units, where `make` is not the author's
     zarr_format      of the new node at `there`; None: the job makes no node there, and files may be there
+    file_names       of the files that a job without a node makes at `there`: one that is there is refused,
+                     unless it is to be replaced
     may_hold_others  whether files that belong to no node may be where the new node goes
     source_files     the paths of files that are read, which no `overwrite` removes
     """
@@ -47,6 +49,7 @@ class Task(ABC, Generic[R]):
     work: str
     plan: Plan[Any]
     zarr_format: ZarrFormat | None = None
+    file_names: Iterable[str] = ()
     may_hold_others = False
     source_files: Iterable[str] = ()
     _is_published = False
@@ -86,6 +89,7 @@ class Task(ABC, Generic[R]):
         """Record that the job begins, or goes on; refuse a target that exists."""
         said, how = self.describe(), self.how
         if self.zarr_format is None:
+            self._check_files()
             replaces = how.overwrite and not how.resume
             return begin(*self.there, self.work, said, resume=how.resume, replace=replaces, sources=sources)
         if how.overwrite:
@@ -100,6 +104,16 @@ class Task(ABC, Generic[R]):
             may_hold_others=self.may_hold_others,
             sources=sources,
         )
+
+    def _check_files(self) -> None:
+        if self.how.overwrite or self.how.resume:
+            return
+        for key in map(self.there.key, self.file_names):
+            if self.there.store.size(key) is not None:
+                raise ExistsError(
+                    f"{self.work} cannot begin: {key!r} is there already; pass overwrite=True to replace it",
+                    path=self.there.url(),
+                )
 
     def has_ended(self, job: BegunJob) -> bool:
         """Whether a resumed job was interrupted when all was published, so that only its record is left."""

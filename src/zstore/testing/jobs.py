@@ -137,6 +137,17 @@ class JobContract(Contract):
         self.call(**arguments, resume=True)
         assert self.outcome(tmp_path) == expected
 
+    def test_overwrite_alone_replaces_a_finished_target(self, tmp_path: Path) -> None:
+        arguments = self.arguments(tmp_path)
+        self.call(**arguments)
+        expected = self.outcome(tmp_path)
+        with pytest.raises(ZstoreError):
+            self.call(**arguments)
+        assert self.outcome(tmp_path) == expected
+        if "overwrite" not in refused(self.call):
+            self.call(**arguments, overwrite=True)
+            assert self.outcome(tmp_path) == expected
+
     def test_overwrite_begins_an_interrupted_job_anew(self, tmp_path: Path) -> None:
         if "overwrite" in refused(self.call):
             return
