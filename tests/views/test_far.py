@@ -48,6 +48,12 @@ class DistantStore(MemoryStore):
             self.waiting -= 1
         return [self.get(*request) for request in requests]
 
+    def hold(self, is_held: bool) -> None:
+        """Answer nobody until it is let go of."""
+        with self._guard:
+            self.expected = self.most_waiting + 1000 if is_held else 0
+            self._guard.notify_all()
+
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         return super().get(key, byte_range)
 
@@ -107,11 +113,14 @@ def test_a_computation_asks_once_for_a_chunk(store: Any, days: list[zstore.Array
 def test_a_cancelled_read_asks_no_more(store: Any, days: list[zstore.Array]) -> None:
     async def read() -> None:
         view = zstore.stack([*days, *(day.lazy + 1 for day in days)] * 20)
+        store.hold(True)  # so that it does not come to its end before
         task = asyncio.ensure_future(view.read_async())
-        await asyncio.sleep(0.03)
+        while not store.waiting:
+            await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        store.hold(False)
         asked = store.asked.total()
         await asyncio.sleep(0.1)
         assert store.asked.total() <= asked + 32

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 import sysconfig
 import threading
-import time
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -165,14 +165,24 @@ def test_parent_and_child_each_open_their_own(tmp_path: Path) -> None:
 def run_parent_first(store: DbmStore, action: Callable[[], None]) -> tuple[list[int], object]:
     """The child's exit code, when the parent has opened the database again before it."""
 
+    (begun, begin), (opened, open_) = os.pipe(), os.pipe()
+
     def late() -> None:
-        time.sleep(0.3)
+        os.write(begin, b"1")
+        os.read(opened, 1)
         action()
 
-    opening = threading.Timer(0.1, lambda: store.put("e", b"5"))
+    def put() -> None:
+        os.read(begun, 1)
+        store.put("e", b"5")
+        os.write(open_, b"1")
+
+    opening = threading.Thread(target=put)
     opening.start()
     codes = run_forked([late])
     opening.join()
+    for end in (begun, begin, opened, open_):
+        os.close(end)
     return codes, store.get("c")
 
 

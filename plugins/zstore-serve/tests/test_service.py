@@ -909,8 +909,10 @@ def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path)
     from zstore_serve import pictures
 
     ended: list[str] = []
+    begun: list[None] = []
 
     async def slow(*_: Any) -> Any:
+        begun.append(None)
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -922,10 +924,11 @@ def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path)
 
     async def call() -> None:
         async def leave() -> Any:
-            await asyncio.sleep(0.05)
+            while len(begun) < 2:
+                await asyncio.sleep(0.01)
             return {"type": "http.disconnect"}
 
-        await asyncio.wait_for(ask_async(router(utm), path, receive=leave), 5)
+        await asyncio.wait_for(ask_async(router(utm), path, receive=leave), 50)
         await asyncio.sleep(0)
 
     asyncio.run(call())
