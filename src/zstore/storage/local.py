@@ -343,6 +343,8 @@ class LocalStore(Store):
         skip = len(place) + bool(place)
         first = next(iter(changes))
         with self._failing("write", first):
+            if place:  # whose temporary files are in the directory itself
+                self.purge(place)
             try:
                 tree = Tree(self._root, durable=self.durable, allowed=self.links_into, path=place)
             except MISSING:
