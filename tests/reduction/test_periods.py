@@ -106,6 +106,18 @@ def compare_periods(data):
     np.testing.assert_allclose(mine.t.values, wanted.transpose(by, "lat", "lon").values, rtol=1e-6)
 
 
+def test_the_year_without_ten_days_has_the_seasons_and_days_of_xarray():
+    for first in (0, 24 * 20):  # of the Julian calendar, and behind the reform
+        store, begin, made = MemoryStore(), "hours since 1582-10-02", MemoryStore()
+        group = make_cube(store, first + 24 * np.arange(70), begin, "standard", (7, 2, 3), False)
+        cube = decoded(store).t
+        zstore.reduce(group, "mean", every="season", out=made)
+        wanted = cube.resample(time=EVERY["season"]).mean()
+        assert list(decoded(made).time.values) == list(wanted.time.values)
+        zstore.reduce(group, "mean", by="dayofyear", out=(made := MemoryStore()))
+        np.testing.assert_array_equal(decoded(made).dayofyear, cube.time.dt.dayofyear)
+
+
 def test_a_group_of_months_says_all_that_cf_wants(tmp_path: Path):
     moments = np.arange(70, dtype="i4")
     extra = {"area": (["lat", "lon"], np.ones((3, 4))), "wind": (["time"], np.ones(70, "f4"))}

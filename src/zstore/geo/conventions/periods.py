@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.timeaxis import MICROSECONDS, TimeAxis
+from zstore.geo.conventions.timeaxis import MICROSECONDS, REFORM, TimeAxis
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -149,4 +149,7 @@ def _keys(axis: TimeAxis, by: str, numbers: Numbers, begins: Numbers, months: Nu
         return numbers % len(SEASONS)
     if by == "hour":
         return begins % DAY // HOUR
-    return (begins - axis.ticks_of_months(months // 12 * 12)) // DAY + 1
+    days = (begins - axis.ticks_of_months(months // 12 * 12)) // DAY + 1
+    if axis.is_mixed:  # 31 December is day 365 in 1582, too, as cftime has it
+        days += np.where((months // 12 == 1582) & (begins >= REFORM.astype(np.int64)), 10, 0)
+    return days

@@ -259,6 +259,11 @@ class TimeAxis:
             texts = [date.isoformat() for date in (min(known), max(known))] if known else []
         return (texts[0], texts[1]) if texts else None
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether dates before 15 October 1582 are in the Julian calendar."""
+        return self.values.dtype.kind != "M" and self.calendar in ("standard", "gregorian")
+
     def ticks(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.bool_]]]:
         """(whole microseconds from 1970-01-01 to each date in the axis's calendar, which dates are missing).
 
@@ -296,8 +301,9 @@ class TimeAxis:
             MetadataError: the calendar has no such year.
         """
         if self.dates().dtype.kind == "M":
-            begins = (np.asarray(months) - 1970 * 12).astype("datetime64[M]")
-            return begins.astype("datetime64[us]").astype(np.int64)
+            begins = (np.asarray(months) - 1970 * 12).astype("datetime64[M]").astype("datetime64[us]")
+            if not self.is_mixed or (begins >= REFORM).all():
+                return begins.astype(np.int64)
         cftime = _import_cftime()
         pairs = [divmod(int(n), 12) for n in months]
         if self.calendar in WITHOUT_ZERO and any(year == 0 for year, _ in pairs):
