@@ -126,6 +126,20 @@ def test_a_breakage_is_mended_or_named(breakage: Breakage) -> None:
         np.testing.assert_allclose(values, where[path], rtol=1e-6)
 
 
+@pytest.mark.parametrize("attributes", [{"units": "km"}, {"scale_factor": 0.5, "add_offset": 7.0}], ids=str)
+def test_new_coordinates_are_not_meant_as_the_old_ones_were(attributes: dict[str, Any]) -> None:
+    by_name = {breakage.name: breakage for breakage in BREAKAGES}
+    one = by_name["a coordinate that is too long"]
+    stored, truth, where = right_one(one.make)
+    store = copy_of(stored)
+    for breakage in (one, by_name["multiscales that is gone"]):
+        breakage.spoil(Documents(store))
+    zstore.open_array(store, "1/x", mode="r+").attrs.update(attributes)
+    plan = plan_fix(store)
+    assert ground(plan.store)["1"][:3] == truth["1"][:3]
+    np.testing.assert_array_equal(coordinates(plan.store)["1/x"], where["1/x"])
+
+
 def test_most_breakages_are_mended() -> None:
     mended = [breakage for breakage in BREAKAGES if breakage.rule is None]
     assert len(BREAKAGES) >= 35 and len(mended) >= 30

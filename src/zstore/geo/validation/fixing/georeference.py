@@ -374,13 +374,15 @@ def _fix_length(draft: Draft, grid: Grid, coordinate: ArrayView, document: Docum
         message = f"coordinates are {coordinate.shape[0]} long, the dimension {len(document['data'])}"
         draft.refuse("MS-11", coordinate, f"{message}; expected spatial:shape to say which is right")
         return
-    attributes = draft.attributes(coordinate)
-    attributes.pop("_ARRAY_DIMENSIONS", None)
+    attributes = {n: value for n, value in draft.attributes(coordinate).items() if n not in OF_NUMBERS}
+    attributes |= {n: value for n, value in document["attributes"].items() if n in OF_NUMBERS}
     message = f"as many coordinates as cells written: {len(document['data'])}"
     document = Document({**document, "attributes": attributes})
     _create(draft, "MS-11", grid.node.parent, coordinate.name, document, message, overwrite=True)
 
 
+# The attributes that say how the numbers of a coordinate are meant: new numbers bring their own.
+OF_NUMBERS = {"_ARRAY_DIMENSIONS", "units", "scale_factor", "add_offset", "_FillValue", "missing_value"}
 DEGREES = re.compile(r"degrees?(_[a-z]+|[ENSW])?", re.IGNORECASE)
 FULL_CIRCLE = 361.0
 
