@@ -839,7 +839,8 @@ class Planner:
             return KEEP if is_known else COMPARE
         if self.if_exists == "error" and not self.is_resumed:
             raise StoreError(
-                "the key is there already; expected nothing, or if_exists='skip', 'overwrite' or 'changed'",
+                "the key is there already; expected nothing, or if_exists='skip', if_exists='overwrite' or "
+                "if_exists='changed'",
                 path=self.there.store.url,
                 key=self.there.key(parse_name(name)),
             )
