@@ -84,6 +84,11 @@ def answer(status: str, *lines: str, body: bytes = b"") -> bytes:
     return "".join(f"{line}\r\n" for line in (f"HTTP/1.1 {status}", *lines, "")).encode() + body
 
 
+def whole(body: bytes) -> bytes:
+    """The answer of a server that closes then, and says so: else the next request may be sent to nobody."""
+    return answer("200 OK", f"Content-Length: {len(body)}", "Connection: close", body=body)
+
+
 def get(
     server: Server,
     span: bytes | None = None,
@@ -381,7 +386,7 @@ def stream(
 def test_bodies_of_a_stream_wait_for_room(server: Server, most_size: int) -> None:
     bodies = [bytes([k]) * size for k, size in enumerate((1000, 0, 300_000, 1400, 5, 9000) * 5)]
     # Each is for a connection of its own, in whatever order they are made: the body says which it was.
-    server.answers = [[answer("200 OK", f"Content-Length: {len(body)}", body=body)] for body in bodies]
+    server.answers = [[whole(body)] for body in bodies]
     found = stream([(server.url + b"/a", None, NONE, -1)] * len(bodies), most_size)
     assert {one.outcome for one in found} == {DONE}
     assert sorted(map(bytes, found)) == sorted(bodies)
@@ -392,7 +397,7 @@ def test_bodies_stay_as_they_are_while_memory_is_used_again(server: Server, way:
     held: list[tuple[bytes, Any]] = []
     for turn in range(6):
         bodies = [bytes([turn, k]) * (9000 + 1000 * k) for k in range(20)]
-        server.answers = [[answer("200 OK", f"Content-Length: {len(body)}", body=body)] for body in bodies]
+        server.answers = [[whole(body)] for body in bodies]
         found = way([(server.url + b"/a", None, NONE, -1)] * len(bodies))
         assert sorted(map(bytes, found)) == sorted(bodies)
         held += [(bytes(one), one) for one in found[turn % 2 :: 3]]
@@ -401,7 +406,7 @@ def test_bodies_stay_as_they_are_while_memory_is_used_again(server: Server, way:
 
 
 def test_requests_are_sent_while_nobody_takes_answers(server: Server) -> None:
-    server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(3)]
+    server.answers = [[whole(BODY)] for _ in range(3)]
     one = curl.Stream(curl.Connections(), TERMS, 3, 1 << 20)
     for name in range(3):
         one.ask(name, (server.url + b"/a", None, NONE, -1))
@@ -419,7 +424,7 @@ def test_requests_are_sent_while_nobody_takes_answers(server: Server) -> None:
 
 
 def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: Server) -> None:
-    server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(4)]
+    server.answers = [[whole(BODY)] for _ in range(4)]
     one = curl.Stream(curl.Connections(), (8, 5.0, 1.0, 60.0, 0), 8, 1)
     for name in range(4):
         one.ask(name, (server.url + b"/a", None, NONE, -1))
@@ -444,9 +449,8 @@ def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: 
 
 def test_few_connections_are_opened_unless_there_is_much_to_do(server: Server) -> None:
     # With each answer one more request may be under way, as long as the bodies have room.
-    reply = answer("200 OK", LENGTH, "Connection: close", body=BODY)
     for count, allowed, most in ((12, 8, 8), (4, 4, 4), (24, 4, 8)):
-        server.answers = [[0.1, reply] for _ in range(count)]
+        server.answers = [[0.1, whole(BODY)] for _ in range(count)]
         connections = curl.Connections()
         found = stream([(server.url + b"/a", None, NONE, -1)] * count, 1 << 20, allowed, connections)
         assert {one.outcome for one in found} == {DONE}
