@@ -44,9 +44,9 @@ typedef struct {
 
 typedef __int128 zs_wide; /* in cells at multiples of 16 bytes */
 
-/* Where neighbouring items go: `rows` of `n` items, and the number of the first. */
+/* Where neighbouring items go: `rows` of `n` items, `stride` items apart, and the number of the first. */
 typedef struct {
-    int64_t cell, n, rows, number, row_numbers, item_numbers;
+    int64_t cell, n, stride, rows, number, row_numbers, item_numbers;
 } zs_place;
 
 ZS_INLINE void zs_two_sum(double *sum, double *rest, double x) {
@@ -57,93 +57,86 @@ ZS_INLINE void zs_two_sum(double *sum, double *rest, double x) {
 
 template <class T> ZS_INLINE double zs_value(T item, int keep) { return zs_keep((double)item, keep); }
 
-/* ---- sums ---- */
+/* ---- whole numbers, added exactly: items, or whether they are not zero, and their squares beside ---- */
 
 template <class T> using zs_total = std::conditional_t<sizeof(T) == 8, zs_wide, int64_t>;
 /* Of 8 and 16 bits: what holds the sum of as many items as make 32 bits. */
 template <class T> using zs_part =
     std::conditional_t<sizeof(T) <= 2, std::conditional_t<zs_is_signed<T>, int32_t, uint32_t>, zs_total<T>>;
 
-template <class T, int skip, class Total> struct zs_whole_sum {
-    using Item = T;
-    using Part = zs_part<T>;
-    static constexpr int64_t most = sizeof(T) <= 2 ? 32768 : INT64_MAX;
+enum { ZS_ITEMS, ZS_SQUARES_TOO, ZS_NONZERO };
 
+/* `a` has totals, and `b` those of the squares. So many items go to a part, which is added to a total then. */
+template <class T, int skip, class Total, class Part, int what = ZS_ITEMS> struct zs_whole_sum {
+    using Item = T;
+    static constexpr int64_t most = sizeof(Part) == 4 && what != ZS_NONZERO ? 32768 : (int64_t)1 << 31;
+
+    ZS_INLINE Part part(T x, int ok) {
+        if (what == ZS_NONZERO) return (Part)(ok & (x != 0));
+        return (Part)(ok ? x : (T)0);
+    }
+    ZS_INLINE uint32_t square(Part part) { return (uint32_t)part * (uint32_t)part; }
+    ZS_INLINE void add(const zs_fold_job *j, int64_t cell, Part sum, int64_t squares, uint32_t valid) {
+        ((Total *)j->a)[cell] += sum;
+        if (what == ZS_SQUARES_TOO) ((int64_t *)j->b)[cell] += squares;
+        if (skip) j->count[cell] += valid;
+    }
     ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
-        Total *total = (Total *)j->a + p->cell;
         const T nodata = zs_cell<T>(j->nodata);
         Part sum[ZS_FOLD_WIDTH];
+        int64_t squares[ZS_FOLD_WIDTH];
         uint32_t valid[ZS_FOLD_WIDTH];
-        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
-            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
-            for (int64_t begin = 0; begin < p->rows; begin += most) {
-                const int64_t end = p->rows - begin < most ? p->rows : begin + most;
-                for (int64_t i = 0; i < w; i++) sum[i] = 0, valid[i] = 0;
-                for (int64_t r = begin; r < end; r++) {
-                    const T *row = x + r * p->n + first;
-                    for (int64_t i = 0; i < w; i++) {
-                        const int ok = zs_is_valid<skip>(row[i], nodata);
-                        sum[i] += (Part)(ok ? row[i] : (T)0);
-                        if (skip) valid[i] += (uint32_t)ok;
-                    }
+        for (int64_t begin = 0; begin < p->rows; begin += most) {
+            const int64_t end = p->rows - begin < most ? p->rows : begin + most;
+            for (int64_t i = 0; i < p->n; i++) sum[i] = 0, squares[i] = 0, valid[i] = 0;
+            for (int64_t r = begin; r < end; r++) {
+                const T *row = x + r * p->stride;
+                for (int64_t i = 0; i < p->n; i++) {
+                    const int ok = zs_is_valid<skip>(row[i], nodata);
+                    const Part value = part(row[i], ok);
+                    sum[i] += value;
+                    if (what == ZS_SQUARES_TOO) squares[i] += square(value);
+                    if (skip) valid[i] += (uint32_t)ok;
                 }
-                for (int64_t i = 0; i < w; i++) total[first + i] += sum[i];
-                if (skip)
-                    for (int64_t i = 0; i < w; i++) j->count[p->cell + first + i] += valid[i];
             }
+            for (int64_t i = 0; i < p->n; i++) add(j, p->cell + i, sum[i], squares[i], valid[i]);
         }
     }
     ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
         const T nodata = zs_cell<T>(j->nodata);
-        Total total = 0;
-        uint32_t valid = 0;
-        for (int64_t begin = 0; begin < p->n; begin += 32768) {
-            const int64_t end = p->n - begin < 32768 ? p->n : begin + 32768;
+        for (int64_t begin = 0; begin < p->n; begin += most) {
+            const int64_t end = p->n - begin < most ? p->n : begin + most;
             Part sum = 0;
+            int64_t squares = 0;
+            uint32_t valid = 0;
             for (int64_t i = begin; i < end; i++) {
                 const int ok = zs_is_valid<skip>(x[i], nodata);
-                sum += (Part)(ok ? x[i] : (T)0);
+                const Part value = part(x[i], ok);
+                sum += value;
+                if (what == ZS_SQUARES_TOO) squares += square(value);
                 if (skip) valid += (uint32_t)ok;
             }
-            total += sum;
+            add(j, p->cell, sum, squares, valid);
         }
-        ((Total *)j->a)[p->cell] += total;
-        if (skip) j->count[p->cell] += valid;
     }
     ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
+        const int ok = zs_is_valid<skip>(x, zs_cell<T>(j->nodata));
+        const Part value = part(x, ok);
         (void)number;
-        if (!zs_is_valid<skip>(x, zs_cell<T>(j->nodata))) return;
-        ((Total *)j->a)[cell] += x;
-        if (skip) j->count[cell]++;
+        add(j, cell, value, square(value), (uint32_t)ok);
     }
 };
 
-/* The same of 32 bits, where a cell gets so many items that 64 bits might not hold their sum. */
-template <class T, int skip> struct zs_wide_sum {
-    using Item = T;
-    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
-        for (int64_t r = 0; r < p->rows; r++)
-            for (int64_t i = 0; i < p->n; i++) one(j, p->cell + i, x[r * p->n + i], 0);
-    }
-    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
-        const T nodata = zs_cell<T>(j->nodata);
-        zs_wide total = 0;
-        uint32_t valid = 0;
-        for (int64_t i = 0; i < p->n; i++) {
-            const int ok = zs_is_valid<skip>(x[i], nodata);
-            total += ok ? x[i] : (T)0;
-            valid += (uint32_t)ok;
-        }
-        ((zs_wide *)j->a)[p->cell] += total;
-        if (skip) j->count[p->cell] += valid;
-    }
-    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
-        (void)number;
-        if (!zs_is_valid<skip>(x, zs_cell<T>(j->nodata))) return;
-        ((zs_wide *)j->a)[cell] += x;
-        if (skip) j->count[cell]++;
-    }
-};
+/* In cells of half the size, for a few items only. */
+template <class T, int skip> using zs_narrow_sum = zs_whole_sum<T, skip, zs_part<T>, zs_part<T>>;
+/* Where a cell gets so many items of 32 bits that 64 bits might not hold their sum. */
+template <class T, int skip> using zs_wide_sum = zs_whole_sum<T, skip, zs_wide, zs_part<T>>;
+/* Of valid items, and in `a` of those among them that are not zero. */
+template <class T, int skip> using zs_counts = zs_whole_sum<T, skip, uint32_t, uint32_t, ZS_NONZERO>;
+/* Two exact moments, of 8 and 16 bits: `a` the sum, `b` the sum of squares. */
+template <class T, int skip> using zs_two_moments = zs_whole_sum<T, skip, int64_t, int32_t, ZS_SQUARES_TOO>;
+
+/* ---- sums of floats ---- */
 
 /* A run in so many sums side by side, the last of the items behind them. */
 enum { ZS_LANES = 32 };
@@ -182,21 +175,18 @@ template <class T, int skip> struct zs_float_sum {
         const T nodata = zs_cell<T>(j->nodata);
         double sum[ZS_FOLD_WIDTH], rest[ZS_FOLD_WIDTH];
         uint32_t valid[ZS_FOLD_WIDTH];
-        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
-            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
-            for (int64_t i = 0; i < w; i++) sum[i] = total[first + i], rest[i] = left[first + i], valid[i] = 0;
-            for (int64_t r = 0; r < p->rows; r++) {
-                const T *row = x + r * p->n + first;
-                for (int64_t i = 0; i < w; i++) {
-                    const int ok = zs_is_valid<skip>(row[i], nodata);
-                    zs_two_sum(&sum[i], &rest[i], zs_value(row[i], ok));
-                    if (skip) valid[i] += (uint32_t)ok;
-                }
+        for (int64_t i = 0; i < p->n; i++) sum[i] = total[i], rest[i] = left[i], valid[i] = 0;
+        for (int64_t r = 0; r < p->rows; r++) {
+            const T *row = x + r * p->stride;
+            for (int64_t i = 0; i < p->n; i++) {
+                const int ok = zs_is_valid<skip>(row[i], nodata);
+                zs_two_sum(&sum[i], &rest[i], zs_value(row[i], ok));
+                if (skip) valid[i] += (uint32_t)ok;
             }
-            for (int64_t i = 0; i < w; i++) total[first + i] = sum[i], left[first + i] = rest[i];
-            if (skip)
-                for (int64_t i = 0; i < w; i++) j->count[p->cell + first + i] += valid[i];
         }
+        for (int64_t i = 0; i < p->n; i++) total[i] = sum[i], left[i] = rest[i];
+        if (skip)
+            for (int64_t i = 0; i < p->n; i++) j->count[p->cell + i] += valid[i];
     }
     ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
         double *sum = (double *)j->a + p->cell, *rest = (double *)j->b + p->cell;
@@ -212,9 +202,7 @@ template <class T, int skip> struct zs_float_sum {
 };
 
 template <class T, int skip> using zs_sum =
-    std::conditional_t<zs_is_float<T>, zs_float_sum<T, skip>, zs_whole_sum<T, skip, zs_total<T>>>;
-/* In cells of half the size, for a few items only. */
-template <class T, int skip> using zs_narrow_sum = zs_whole_sum<T, skip, zs_part<T>>;
+    std::conditional_t<zs_is_float<T>, zs_float_sum<T, skip>, zs_whole_sum<T, skip, zs_total<T>, zs_part<T>>>;
 
 /* ---- extremes: a cell that has had no valid item holds nodata, NaN, or the bound that any item is within ---- */
 
@@ -259,16 +247,12 @@ template <bool greatest, int skip, class T> ZS_INLINE T zs_best_of(const T *rest
 template <class T, int skip, bool greatest> struct zs_extreme {
     using Item = T;
     ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
-        T *best = (T *)j->a + p->cell;
+        T *restrict best = (T *)j->a + p->cell;
         const T nodata = zs_cell<T>(j->nodata);
-        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
-            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
-            T *restrict cells = best + first;
-            for (int64_t r = 0; r < p->rows; r++) {
-                const T *restrict row = x + r * p->n + first;
-                for (int64_t i = 0; i < w; i++)
-                    cells[i] = zs_takes<greatest, skip>(row[i], cells[i], nodata) ? row[i] : cells[i];
-            }
+        for (int64_t r = 0; r < p->rows; r++) {
+            const T *restrict row = x + r * p->stride;
+            for (int64_t i = 0; i < p->n; i++)
+                best[i] = zs_takes<greatest, skip>(row[i], best[i], nodata) ? row[i] : best[i];
         }
     }
     ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
@@ -293,21 +277,16 @@ template <class T, int skip, bool greatest> struct zs_first_extreme {
         return zs_is_valid<skip>(x, nodata) & ((found < 0) | wins | (is_same & (number < found)));
     }
     ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
-        T *best = (T *)j->a + p->cell;
-        int64_t *found = (int64_t *)j->b + p->cell;
+        T *restrict best = (T *)j->a + p->cell;
+        int64_t *restrict found = (int64_t *)j->b + p->cell;
         const T nodata = zs_cell<T>(j->nodata);
-        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
-            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
-            for (int64_t r = 0; r < p->rows; r++) {
-                const T *restrict row = x + r * p->n + first;
-                const int64_t number = p->number + r * p->row_numbers;
-                T *restrict bests = best + first;
-                int64_t *restrict numbers = found + first;
-                for (int64_t i = 0; i < w; i++) {
-                    const int takes_it = takes(row[i], number, bests[i], numbers[i], nodata);
-                    bests[i] = takes_it ? row[i] : bests[i];
-                    numbers[i] = takes_it ? number : numbers[i];
-                }
+        for (int64_t r = 0; r < p->rows; r++) {
+            const T *restrict row = x + r * p->stride;
+            const int64_t number = p->number + r * p->row_numbers;
+            for (int64_t i = 0; i < p->n; i++) {
+                const int takes_it = takes(row[i], number, best[i], found[i], nodata);
+                best[i] = takes_it ? row[i] : best[i];
+                found[i] = takes_it ? number : found[i];
             }
         }
     }
@@ -330,100 +309,6 @@ template <class T, int skip, bool greatest> struct zs_first_extreme {
 template <class T, int skip> using zs_first_least = zs_first_extreme<T, skip, false>;
 template <class T, int skip> using zs_first_greatest = zs_first_extreme<T, skip, true>;
 
-/* ---- counts: of valid items, and in `a` of those among them that are not zero ---- */
-
-template <class T, int skip> struct zs_counts {
-    using Item = T;
-    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
-        uint32_t *restrict nonzero = (uint32_t *)j->a + p->cell, *restrict count = j->count + p->cell;
-        const T nodata = zs_cell<T>(j->nodata);
-        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
-            const int64_t end = p->n - first < ZS_FOLD_WIDTH ? p->n : first + ZS_FOLD_WIDTH;
-            for (int64_t r = 0; r < p->rows; r++) {
-                const T *restrict row = x + r * p->n;
-                for (int64_t i = first; i < end; i++) {
-                    const int ok = zs_is_valid<skip>(row[i], nodata);
-                    nonzero[i] += (uint32_t)(ok & (row[i] != 0));
-                    if (skip) count[i] += (uint32_t)ok;
-                }
-            }
-        }
-    }
-    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
-        const T nodata = zs_cell<T>(j->nodata);
-        uint32_t found = 0, valid = 0;
-        for (int64_t i = 0; i < p->n; i++) {
-            const int ok = zs_is_valid<skip>(x[i], nodata);
-            found += (uint32_t)(ok & (x[i] != 0));
-            valid += (uint32_t)ok;
-        }
-        ((uint32_t *)j->a)[p->cell] += found;
-        if (skip) j->count[p->cell] += valid;
-    }
-    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
-        const int ok = zs_is_valid<skip>(x, zs_cell<T>(j->nodata));
-        (void)number;
-        ((uint32_t *)j->a)[cell] += (uint32_t)(ok & (x != 0));
-        if (skip) j->count[cell] += (uint32_t)ok;
-    }
-};
-
-/* ---- two exact moments, of 8 and 16 bits: `a` the sum, `b` the sum of squares ---- */
-
-template <class T, int skip> struct zs_two_moments {
-    using Item = T;
-    ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
-        int64_t *total = (int64_t *)j->a + p->cell, *squares = (int64_t *)j->b + p->cell;
-        const T nodata = zs_cell<T>(j->nodata);
-        int32_t sum[ZS_FOLD_WIDTH];
-        int64_t square[ZS_FOLD_WIDTH];
-        uint32_t valid[ZS_FOLD_WIDTH];
-        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
-            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
-            for (int64_t begin = 0; begin < p->rows; begin += 32768) {
-                const int64_t end = p->rows - begin < 32768 ? p->rows : begin + 32768;
-                for (int64_t i = 0; i < w; i++) sum[i] = 0, square[i] = 0, valid[i] = 0;
-                for (int64_t r = begin; r < end; r++) {
-                    const T *row = x + r * p->n + first;
-                    for (int64_t i = 0; i < w; i++) {
-                        const int ok = zs_is_valid<skip>(row[i], nodata);
-                        const int32_t value = ok ? row[i] : 0;
-                        sum[i] += value;
-                        square[i] += (uint32_t)value * (uint32_t)value;
-                        if (skip) valid[i] += (uint32_t)ok;
-                    }
-                }
-                for (int64_t i = 0; i < w; i++) total[first + i] += sum[i], squares[first + i] += square[i];
-                if (skip)
-                    for (int64_t i = 0; i < w; i++) j->count[p->cell + first + i] += valid[i];
-            }
-        }
-    }
-    ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
-        const T nodata = zs_cell<T>(j->nodata);
-        int64_t total = 0, squares = 0;
-        uint32_t valid = 0;
-        for (int64_t i = 0; i < p->n; i++) {
-            const int ok = zs_is_valid<skip>(x[i], nodata);
-            const int32_t value = ok ? x[i] : 0;
-            total += value;
-            squares += (uint32_t)value * (uint32_t)value;
-            valid += (uint32_t)ok;
-        }
-        ((int64_t *)j->a)[p->cell] += total;
-        ((int64_t *)j->b)[p->cell] += squares;
-        if (skip) j->count[p->cell] += valid;
-    }
-    ZS_INLINE void one(const zs_fold_job *j, int64_t cell, T x, int64_t number) {
-        const int32_t value = x;
-        (void)number;
-        if (!zs_is_valid<skip>(x, zs_cell<T>(j->nodata))) return;
-        ((int64_t *)j->a)[cell] += value;
-        ((int64_t *)j->b)[cell] += (uint32_t)value * (uint32_t)value;
-        if (skip) j->count[cell]++;
-    }
-};
-
 /* ---- deviations ---- */
 
 /* A mean and its deviations, joined by those of others. */
@@ -443,38 +328,34 @@ template <class T, int skip> struct zs_deviations {
         const T nodata = zs_cell<T>(j->nodata);
         double middle[ZS_FOLD_WIDTH], off[ZS_FOLD_WIDTH], square[ZS_FOLD_WIDTH];
         uint32_t valid[ZS_FOLD_WIDTH];
-        for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
-            const int64_t w = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
-            for (int64_t i = 0; i < w; i++) middle[i] = off[i] = square[i] = 0, valid[i] = 0;
-            for (int64_t r = 0; r < p->rows; r++) {
-                const T *row = x + r * p->n + first;
-                for (int64_t i = 0; i < w; i++) {
-                    const int ok = zs_is_valid<skip>(row[i], nodata);
-                    middle[i] += zs_value(row[i], ok);
-                    valid[i] += (uint32_t)ok;
-                }
+        for (int64_t i = 0; i < p->n; i++) middle[i] = off[i] = square[i] = 0, valid[i] = 0;
+        for (int64_t r = 0; r < p->rows; r++) {
+            const T *row = x + r * p->stride;
+            for (int64_t i = 0; i < p->n; i++) {
+                const int ok = zs_is_valid<skip>(row[i], nodata);
+                middle[i] += zs_value(row[i], ok);
+                valid[i] += (uint32_t)ok;
             }
-            if (p->rows > 1) {
-                for (int64_t i = 0; i < w; i++) middle[i] /= valid[i] ? (double)valid[i] : 1.0;
-                for (int64_t r = 0; r < p->rows; r++) {
-                    const T *row = x + r * p->n + first;
-                    for (int64_t i = 0; i < w; i++) {
-                        const double way = zs_keep((double)row[i] - middle[i], zs_is_valid<skip>(row[i], nodata));
-                        off[i] += way;
-                        square[i] += way * way;
-                    }
-                }
-                for (int64_t i = 0; i < w; i++) {
-                    const double more = off[i] / (valid[i] ? (double)valid[i] : 1.0);
-                    square[i] -= off[i] * more;
-                    middle[i] += more;
-                }
-            } else if (zs_is_float<T>) { /* of one item there is no deviation, unless it is not finite */
-                for (int64_t i = 0; i < w; i++) square[i] = middle[i] - middle[i];
-            }
-            for (int64_t i = 0; i < w; i++)
-                zs_join(&mean[first + i], &squares[first + i], &count[first + i], middle[i], square[i], valid[i]);
         }
+        if (p->rows > 1) {
+            for (int64_t i = 0; i < p->n; i++) middle[i] /= valid[i] ? (double)valid[i] : 1.0;
+            for (int64_t r = 0; r < p->rows; r++) {
+                const T *row = x + r * p->stride;
+                for (int64_t i = 0; i < p->n; i++) {
+                    const double way = zs_keep((double)row[i] - middle[i], zs_is_valid<skip>(row[i], nodata));
+                    off[i] += way;
+                    square[i] += way * way;
+                }
+            }
+            for (int64_t i = 0; i < p->n; i++) {
+                const double more = off[i] / (valid[i] ? (double)valid[i] : 1.0);
+                square[i] -= off[i] * more;
+                middle[i] += more;
+            }
+        } else if (zs_is_float<T>) { /* of one item there is no deviation, unless it is not finite */
+            for (int64_t i = 0; i < p->n; i++) square[i] = middle[i] - middle[i];
+        }
+        for (int64_t i = 0; i < p->n; i++) zs_join(&mean[i], &squares[i], &count[i], middle[i], square[i], valid[i]);
     }
     ZS_INLINE void run(const zs_fold_job *j, const zs_place *p, const T *x) {
         const T nodata = zs_cell<T>(j->nodata);
@@ -510,7 +391,12 @@ template <class T, int skip> struct zs_deviations {
 
 template <class Fold>
 ZS_TWO_CLONES static void zs_keep_rows(const zs_fold_job *j, const zs_place *p, const typename Fold::Item *x) {
-    Fold::keep(j, p, x);
+    zs_place part = *p;
+    for (int64_t first = 0; first < p->n; first += ZS_FOLD_WIDTH) {
+        part.cell = p->cell + first;
+        part.n = p->n - first < ZS_FOLD_WIDTH ? p->n - first : ZS_FOLD_WIDTH;
+        Fold::keep(j, &part, x + first);
+    }
 }
 template <class Fold>
 ZS_TWO_CLONES static void zs_run_row(const zs_fold_job *j, const zs_place *p, const typename Fold::Item *x) {
@@ -567,7 +453,13 @@ template <class Fold> static void zs_fold_box(const zs_fold_job *j) {
     const int64_t size = j->size[last] * (last > 0 ? j->size[last - 1] : 1);
     const typename Fold::Item *x = (const typename Fold::Item *)j->items;
     int64_t at[ZS_FOLD_DIMS] = {0}, label = 0;
-    zs_place p = {0, j->size[last], 1, j->first_number, last > 0 ? j->number_step[last - 1] : 0, j->number_step[last]};
+    zs_place p = {0,
+                  j->size[last],
+                  j->size[last],
+                  1,
+                  j->first_number,
+                  last > 0 ? j->number_step[last - 1] : 0,
+                  j->number_step[last]};
     for (;;) {
         int d = outer - 1;
         zs_fold_rows<Fold>(j, p, x, j->labels ? j->labels + label : NULL, last);
