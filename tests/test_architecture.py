@@ -310,7 +310,7 @@ HOMES_OF_POSIX = {
     "zstore/base": {"locks.py"},
     "zstore/engine": {"awaiting.py", "intents.py"},
     "zstore/jobs/upkeep": {"convert.py"},
-    "zstore/storage": {"base.py", "local.py"},
+    "zstore/storage": {"base.py", "cached.py", "local.py"},
     "zstore/storage/objects": {"library.py"},
     "zstore/storage/zip": {"archive.py"},
     "zstore/_ext/engine": {"transfer.pyx"},

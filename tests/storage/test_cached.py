@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from zstore.storage.base import ByteRange, Parts, Request, Store
 from zstore.storage.cached import FILE, CachedStore, clear_disk_cache, disk_cache_info
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
+from zstore.testing.sharing import run_forked
 from zstore.testing.stores import StoreContract
 
 from ..engine.test_remote import FarStore, shards
@@ -217,6 +219,30 @@ def test_processes_share_it_and_may_be_killed(tmp_path):
     file = sqlite3.connect(tmp_path / FILE)
     assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     file.close()
+
+
+def test_what_a_forked_child_keeps_outlives_its_parents_use(far, tmp_path):
+    store, begun, closed = CachedStore(far, tmp_path), os.pipe(), os.pipe()
+    store.get("a", ByteRange(0, 10))
+
+    def read() -> None:
+        store.get("a", ByteRange(20, 10))
+        os.write(begun[1], b"1")
+        os.read(closed[0], 1)
+        store.get("a", ByteRange(40, 10))
+
+    def close() -> None:
+        os.read(begun[0], 1)
+        store.close()
+        os.write(closed[1], b"1")
+
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(close)
+        assert run_forked([read]) == [0]
+        closing.result()
+    assert disk_cache_info(tmp_path).range_count == 3
+    for end in (*begun, *closed):
+        os.close(end)
 
 
 def test_a_cache_is_looked_at_and_cleared_while_it_is_used(far, tmp_path):

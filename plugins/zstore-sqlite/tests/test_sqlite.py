@@ -5,6 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sqlite3
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from zstore.errors import StoreError
 from zstore.extensions.registry import list_offers, stores
 from zstore.storage.base import ByteRange, Store
 from zstore.storage.url import open_store
+from zstore.testing.sharing import run_forked
 from zstore.testing.stores import StoreContract
 
 if not entry_points(group="zstore", name="sqlite"):
@@ -52,16 +56,66 @@ def test_processes_write_side_by_side(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_forked_child_opens_its_own_connection(tmp_path: Path) -> None:
+def test_forking_while_threads_write(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/s.db")
-    store.put("a", b"1")
-    child = os.fork()
-    if not child:
-        store.put("b", store.get("a") or b"")
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert store.get("b") == b"1"
+    done = threading.Event()
+
+    def write(name: int) -> int:
+        count = 0
+        while not done.is_set():
+            store.put(f"{name}/{count}", b"1" * 1000)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        tasks = [pool.submit(write, name) for name in range(2)]
+        codes = [run_forked([lambda i=i: store.put(f"child/{i}", b"2")]) for i in range(5)]  # type: ignore[misc]
+        done.set()
+        counts = [task.result() for task in tasks]
+    assert codes == [[0]] * 5
+    assert len([*store.list("child")]) == 5
+    assert [len([*store.list(str(name))]) for name in range(2)] == counts
     store.close()
+
+
+def test_a_folder_that_is_not_to_be_written_is_read() -> None:
+    """Even while its owner changes the file, and after others have closed it."""
+    with tempfile.TemporaryDirectory() as place:
+        url, go, told = f"sqlite:///{place}/s.db", os.pipe(), os.pipe()
+        owner = open_store(url)
+        owner.put("a", b"0")
+        owner.close()
+        Path(place).chmod(0o555)
+
+        def read() -> None:
+            if os.geteuid() == 0:
+                os.setuid(65534)  # root may write everything
+            for store in (open_store(url, read_only=True), open_store(url)):
+                assert store.get("a") == b"0" and [*store.list()] == ["a"]
+            with pytest.raises(StoreError, match="cannot write: attempt to write a readonly database"):
+                store.put("a", b"1")
+            for expected in (b"1", b"2", b"3"):
+                os.write(told[1], b"1")
+                os.read(go[0], 1)
+                assert store.get("a") == expected
+
+        def change() -> None:
+            for value, is_closed in ((b"1", False), (b"2", True), (b"3", True)):
+                os.read(told[0], 1)
+                owner.put("a", value)
+                if is_closed:
+                    owner.close()
+                os.write(go[1], b"1")
+
+        with ThreadPoolExecutor(1) as pool:
+            changing = pool.submit(change)
+            codes = run_forked([read])
+            os.write(told[1], b"111")  # where the reader has failed
+            changing.result()
+        assert codes == [0]
+        Path(place).chmod(0o755)
+        for end in (*go, *told):
+            os.close(end)
 
 
 def test_listing_goes_on_after_a_page(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial, wraps
 from hashlib import sha256
 from math import inf
@@ -475,12 +475,12 @@ class CachedStore(Caching):
         self._forget()
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
-        self._abandoned: sqlite3.Connection | None = None
-        self._process = os.getpid()
         self._has_failed = False
+        with _guard:
+            _stores.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_told", "_sent", "_held", "_lock", "_connection", "_abandoned", "_process", "_has_failed")
+        own = ("_told", "_sent", "_held", "_lock", "_connection", "_has_failed")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -494,8 +494,8 @@ class CachedStore(Caching):
 
     def close(self) -> None:
         """Flush the store and close the cache's file, which is opened again when it is used."""
-        with self._lock:
-            self._disconnect()
+        with self._closed():
+            pass
         super().close()
 
     def __del__(self) -> None:
@@ -504,8 +504,15 @@ class CachedStore(Caching):
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None and self._process == os.getpid():
+        if connection is not None:
             connection.close()
+
+    @contextmanager
+    def _closed(self) -> Iterator[None]:
+        """A context in which the cache's file is closed; the next use opens it again."""
+        with self._lock:
+            self._disconnect()
+            yield
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection | None]:
@@ -526,8 +533,6 @@ class CachedStore(Caching):
                 self._disconnect()
 
     def _connect(self) -> sqlite3.Connection | None:
-        if self._process != os.getpid():  # a parent's connection must be neither used nor closed
-            self._abandoned, self._connection, self._process = self._connection, None, os.getpid()
         if self._connection is not None or self._has_failed or not self._has_versions:
             return self._connection
         connection = None
@@ -642,6 +647,21 @@ class CachedStore(Caching):
                 held -= size + ROW_SIZE
         file.executemany("DELETE FROM ranges WHERE rowid = ?", going)
         file.execute("DELETE FROM objects WHERE id NOT IN (SELECT object FROM ranges)")
+
+
+_stores: WeakSet[CachedStore] = WeakSet()
+_guard = Lock()
+_forking = ExitStack()
+
+
+def _before_fork() -> None:
+    # SQLite notes in the process what its connections have locked, and a child would take that for its own.
+    _forking.enter_context(_guard)
+    for store in [*_stores]:
+        _forking.enter_context(store._closed())
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_forking.close, after_in_child=_forking.close)
 
 
 class DiskCacheInfo(NamedTuple):

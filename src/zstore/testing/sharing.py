@@ -131,12 +131,30 @@ class StoreSharing(Contract):
     @needs("can_write", "shares_processes")
     def test_forked_children_write_side_by_side(self, filled: Any) -> None:
         store = filled({"a/b": b"1"})
+        begun, closed = os.pipe(), os.pipe()
 
         def write(name: str) -> None:
+            try:
+                first = bytes(store.get("a/b"))
+            finally:
+                os.write(begun[1], b"1")
+            os.read(closed[0], 1)
             for i in range(5):
-                store.put(f"{name}/{i}", bytes(store.get("a/b")) + name.encode())
+                store.put(f"{name}/{i}", first + name.encode())
 
-        assert run_forked([lambda: write("x"), lambda: write("y")]) == [0, 0]
+        def close() -> None:
+            """The parent ends its own use while the children are at work."""
+            for _ in "xy":
+                os.read(begun[0], 1)
+            store.close()
+            os.write(closed[1], b"xy")
+
+        with ThreadPoolExecutor(1) as pool:
+            closing = pool.submit(close)
+            assert run_forked([lambda: write("x"), lambda: write("y")]) == [0, 0]
+            closing.result()
+        for end in (*begun, *closed):
+            os.close(end)
         for name in "xy":
             assert [bytes(store.get(f"{name}/{i}")) for i in range(5)] == [b"1" + name.encode()] * 5
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from zstore.errors import StoreError
@@ -35,6 +36,8 @@ DELETE = "DELETE FROM zstore WHERE key = ?"
 IS_VALUE = "SELECT 1 FROM zstore WHERE key = ? AND value = ?"
 PAGE = 1000
 FAILURES = (sqlite3.Error, OverflowError, UnicodeEncodeError, OSError)
+T = TypeVar("T")
+Act = Callable[[sqlite3.Connection], T]
 
 
 class SqliteStore(Store):
@@ -42,6 +45,7 @@ class SqliteStore(Store):
 
     The first `put` makes a file that does not exist; reading never makes one. With `durable`, every `put` and
     `delete` survives a power cut; without, a power cut may undo the last ones, but never damages the file.
+    Where nothing may be written beside the file, it can be read all the same.
     """
 
     removes_whole = True
@@ -106,8 +110,8 @@ class SqliteStore(Store):
             self.check_writable(key)
         if not changes:
             return True
-        with failing("write", self.url, next(iter(changes)), FAILURES):
-            connection = self._connection(make=True)
+
+        def act(connection: sqlite3.Connection) -> bool:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 is_done = all(self._is(connection, key, old) for key, (old, _) in changes.items())
@@ -122,6 +126,8 @@ class SqliteStore(Store):
                     connection.execute("ROLLBACK")
                 raise
             return is_done
+
+        return self._run("write", next(iter(changes)), act, make=True) is True
 
     @staticmethod
     def _is(connection: sqlite3.Connection, key: str, old: Any) -> bool:
@@ -153,28 +159,26 @@ class SqliteStore(Store):
     def _insert(self, verb: str, key: str, value: bytes | bytearray | memoryview) -> int:
         check_key(key)
         self.check_writable(key)
-        with failing("write", self.url, key, FAILURES):
-            query = f"{verb} INTO zstore VALUES (?, ?)"
-            return self._connection(make=True).execute(query, (key, bytes(value))).rowcount
+        query = f"{verb} INTO zstore VALUES (?, ?)"
+
+        def insert(connection: sqlite3.Connection) -> int:
+            return connection.execute(query, (key, bytes(value))).rowcount
+
+        return self._run("write", key, insert, make=True) or 0
 
     def delete(self, key: str) -> None:
         """Remove the key, if it is there."""
         check_key(key)
         self.check_writable(key)
-        if self._exists():
-            with failing("delete", self.url, key, FAILURES):
-                self._connection().execute(DELETE, (key,))
+        self._run("delete", key, lambda connection: connection.execute(DELETE, (key,)))
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key below `prefix`, in one transaction."""
         check_prefix(prefix)
         self.check_writable(prefix)
-        if self._exists():
-            where = f"WHERE {BELOW}" if prefix else ""
-            with failing("delete", self.url, prefix, FAILURES):
-                self._connection().execute(
-                    f"DELETE FROM zstore {where}", {"prefix": prefix} if prefix else {}
-                )
+        query = f"DELETE FROM zstore WHERE {BELOW}" if prefix else "DELETE FROM zstore"
+        values = {"prefix": prefix} if prefix else {}
+        self._run("delete", prefix, lambda connection: connection.execute(query, values))
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`, read page by page in order of keys."""
@@ -184,19 +188,21 @@ class SqliteStore(Store):
     def _pages(self, prefix: str) -> Iterator[str]:
         where = f"{BELOW} AND" if prefix else ""
         query = f"SELECT key FROM zstore WHERE {where} key > :last ORDER BY key LIMIT {PAGE}"
-        last = ""
-        while self._exists():
-            values = {"prefix": prefix, "last": last} if prefix else {"last": last}
-            with failing("list", self.url, prefix, FAILURES):
-                keys = [row[0] for row in self._connection().execute(query, values)]
+        values = {"prefix": prefix, "last": ""} if prefix else {"last": ""}
+
+        def page(connection: sqlite3.Connection) -> list[str]:
+            return [row[0] for row in connection.execute(query, values)]
+
+        while keys := self._run("list", prefix, page):
             yield from keys
             if len(keys) < PAGE:
                 return
-            last = keys[-1]
+            values["last"] = keys[-1]
 
     def close(self) -> None:
         """Close this process's connections; the next use opens new ones."""
-        self._connections.close()
+        with self._connections.closed():
+            pass
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connections": None}
@@ -228,81 +234,140 @@ class SqliteStore(Store):
         return SqliteStore(self.path, read_only=self.read_only, timeout=self.timeout, durable=True)
 
     def _row(self, query: str, values: Any, key: str) -> tuple[Any, ...] | None:
-        if not self._exists():
-            return None
-        with failing("read", self.url, key, FAILURES):
-            row: tuple[Any, ...] | None = self._connection().execute(query, values).fetchone()
+        def fetch(connection: sqlite3.Connection) -> tuple[Any, ...] | None:
+            row: tuple[Any, ...] | None = connection.execute(query, values).fetchone()
             return row
 
-    def _exists(self) -> bool:
-        return self._connections.has_own() or self.path.exists()
+        return self._run("read", key, fetch)
 
-    def _connection(self, *, make: bool = False) -> sqlite3.Connection:
-        return self._connections.own(lambda: self._connect(make))
+    def _run(self, action: str, key: str, act: Act[T], *, make: bool = False) -> T | None:
+        """The result of `act` on this thread's connection; None for no file, if `make` is false."""
+        with failing(action, self.url, key, FAILURES), self._connections.own() as own:
+            while True:
+                if own.connection is None:
+                    if not make and not self.path.exists():
+                        return None
+                    self._connect(own, make)
+                assert own.connection is not None
+                if own.state is None:
+                    return act(own.connection)
+                try:
+                    result = act(own.connection)
+                    if own.state == self._state():
+                        return result
+                except sqlite3.DatabaseError:
+                    if own.state == self._state():
+                        raise
+                own.close()  # it was read while others wrote it
 
-    def _connect(self, make: bool) -> sqlite3.Connection:
+    def _state(self) -> tuple[object, ...] | None:
+        """What tells a file that nobody may be writing from itself after a change; None if somebody may."""
+        if self._log().exists():
+            return None
+        status = self.path.stat()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _log(self) -> Path:
+        """Where SQLite keeps what it has not put into the file yet."""
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _connect(self, own: _Own, make: bool) -> None:
         if make:
             make_directory(str(self.path.parent), durable=self.durable)
-        mode = "ro" if self.read_only else "rwc" if make else "rw"
-        connection = sqlite3.connect(
-            f"file:{quote(str(self.path))}?mode={mode}",
+        # SQLite makes files beside its own for readers, too, unless it is told that nobody writes.
+        is_open = make or os.access(self.path.parent, os.W_OK)
+        own.state = None if is_open else self._state()
+        mode = "rwc" if make else "rw" if is_open and not self.read_only else "ro"
+        immutable = "" if own.state is None else "&immutable=1"
+        own.connection = connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}{immutable}",
             uri=True,
             timeout=self.timeout,
             isolation_level=None,
             check_same_thread=False,  # so that close() can close connections of other threads
         )
-        if not self.read_only:
+        if mode == "ro":
+            return
+        try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {'FULL' if self.durable else 'NORMAL'}")
             connection.execute(TABLE)
-        return connection
+        except BaseException:
+            own.close()
+            raise
+
+
+class _Own:
+    """The connection of one thread, if it has one; `lock` is held while it is used.
+
+    state  of a file that is read as if nobody writes it
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self.lock = threading.Lock()
+        self.connection: sqlite3.Connection | None = None
+        self.state: tuple[object, ...] | None = None
+
+    def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
 
 
 class _Connections:
-    """The connections of one store, one for each thread; a forked child opens its own, as SQLite demands."""
+    """The connections of one store, one for each thread.
+
+    None is open while the process forks. SQLite notes in the process what its connections have locked, and a
+    child would take that for its own: a parent that closes the last one would remove what the child writes.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._guard = threading.Lock()
         self._local = threading.local()
-        self._all: dict[sqlite3.Connection, threading.Thread] = {}
-        # The parent process's connections, kept but not used: closing them would release the parent's locks.
-        self._foreign: list[object] = []
+        self._all: list[_Own] = []
+        with _guard:
+            _stores.add(self)
 
     def __del__(self) -> None:
-        # A child must not close its parent's connections.
-        if self._process == os.getpid():
-            for connection in self._all:
-                connection.close()
+        for own in self._all:
+            own.close()
 
-    def has_own(self) -> bool:
-        return self._process == os.getpid() and hasattr(self._local, "connection")
-
-    def own(self, connect: Any) -> sqlite3.Connection:
-        if not self.has_own():
-            self._forget_parent()
-            connection = connect()
-            with self._lock:
+    @contextmanager
+    def own(self) -> Iterator[_Own]:
+        """This thread's connection, while it is used."""
+        own: _Own | None = getattr(self._local, "own", None)
+        if own is None:
+            own = _Own()
+            with self._guard:
                 # Threads that have ended leave their connections behind.
-                for old, thread in [*self._all.items()]:
-                    if not thread.is_alive():
-                        self._all.pop(old).join()
-                        old.close()
-                self._all[connection] = threading.current_thread()
-            self._local.connection = connection
-        found: sqlite3.Connection = self._local.connection
-        return found
+                for old in [old for old in self._all if not old.thread.is_alive()]:
+                    self._all.remove(old)
+                    old.close()
+                self._all.append(own)
+            self._local.own = own
+        with own.lock:
+            yield own
 
-    def _forget_parent(self) -> None:
-        if self._process != os.getpid():
-            self._foreign.append((self._all, self._local))
-            self._lock, self._local, self._all = threading.Lock(), threading.local(), {}
-            self._process = os.getpid()
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """A context in which none is open; afterwards the next use opens new ones."""
+        with self._guard, ExitStack() as held:
+            for own in self._all:
+                held.enter_context(own.lock)
+                own.close()
+            yield
 
-    def close(self) -> None:
-        self._forget_parent()
-        with self._lock:
-            for connection in self._all:
-                connection.close()
-            self._all.clear()
-            self._local = threading.local()
+
+_stores: weakref.WeakSet[_Connections] = weakref.WeakSet()
+_guard = threading.Lock()
+_forking = ExitStack()
+
+
+def _before_fork() -> None:
+    _forking.enter_context(_guard)
+    for connections in [*_stores]:
+        _forking.enter_context(connections.closed())
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_forking.close, after_in_child=_forking.close)
