@@ -155,6 +155,12 @@ def test_values_of_attributes_are_copies(root):
     root.attrs["list"].append(2)
     root.attrs.asdict()["list"].append(3)
     assert root.attrs["list"] == [1]
+    # Groups with equal documents share their model, until one of them changes.
+    one, same = (zstore.open_group(root.store) for _ in range(2))
+    one.attrs["list"].append(2)
+    one.attrs["more"] = 1
+    assert same.attrs.asdict() == {"title": "root", "list": [1]}
+    assert zstore.open_group(root.store).attrs.asdict() == {"title": "root", "list": [1], "more": 1}
 
 
 def test_two_holders_of_a_group_do_not_undo_each_other(root):

@@ -54,6 +54,15 @@ def test_the_file_system_is_asked_once_whether_a_path_is_a_file(name, tmp_path, 
     else:
         assert found is None
         assert name == "loop" or asked == [f"{tmp_path}/{name}"]
+    asked.clear()
+    if name == "loop":
+        with pytest.raises(StoreError, match="symbolic link"):
+            open_store(f"{tmp_path}/{name}")
+        return
+    # The store of a directory asks by itself, with its look for what dead writers left.
+    store = open_store(f"{tmp_path}/{name}")
+    assert store.url.startswith("zip:" if name.startswith("file") else "file:")
+    assert name.startswith("file") or not asked
 
 
 def test_a_name_that_is_not_utf8_survives_its_url(tmp_path: Path) -> None:

@@ -236,8 +236,8 @@ def node_kind(documents: Mapping[str, Any]) -> str | None:
     return "v1" if b'"compression"' in meta or b'"zarr_format"' in meta else None
 
 
-# Models of arrays by their documents.
-_arrays: dict[bytes, ArrayModel] = {}
+# Models of arrays and groups by their documents, of those that fit into any place.
+_models: dict[bytes, Model] = {}
 
 
 def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model | None:
@@ -261,23 +261,24 @@ def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model
 
 
 def _parse_v3(data: bytes | memoryview, where: str) -> Model:
-    """The model of a document; arrays with equal ones, as files of a series have, share it."""
+    """The model of a document; nodes with equal ones, as files of a series have, share it."""
     content = bytes(data) if len(data) <= min(SIZE_LIMIT, current_limits().document_size) else None
-    kept = None if content is None else look_up(_arrays, content)
+    kept = None if content is None else look_up(_models, content)
     if kept is not None:
         return kept
     model = v3.parse_node({v3.KEY: parse_json(data, path=where, key=v3.KEY)}, where)
-    if content is not None and isinstance(model, ArrayModel):
-        keep_array(content, model)
+    if content is not None:
+        keep_model(content, model)
     return model
 
 
-def keep_array(document: bytes, model: ArrayModel) -> None:
-    """Keep the model of an array of v3, so that its document need not be parsed again."""
-    if len(document) <= SIZE_LIMIT and may_be_shared(model.fill_value):
-        if len(_arrays) >= COUNT_LIMIT:
-            _arrays.clear()
-        _arrays[document] = model
+def keep_model(document: bytes, model: Model) -> None:
+    """Keep the model of a node of v3, so that its document need not be parsed again."""
+    fits = may_be_shared(model.fill_value) if isinstance(model, ArrayModel) else model.consolidated is None
+    if fits and len(document) <= SIZE_LIMIT:
+        if len(_models) >= COUNT_LIMIT:
+            _models.clear()
+        _models[document] = model
 
 
 def known_models(store: Store) -> Mapping[str, Model | ZstoreError] | None:

@@ -80,6 +80,8 @@ ANY = (*CHOICES[None], (INTENT,), (FORMER,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_K
 NODE_NAMES = frozenset(name.partition("/")[0] for choice in ANY for name in choice)
 # The documents that make a node, or tell of one: without them, attributes and chunks are nothing.
 NODE_MAKERS = frozenset((*ARRAY_KEYS.values(), *GROUP_KEYS.values(), v2.CONSOLIDATED_KEY))
+# Those of an array and a group, by format.
+NODES = {zarr_format: {key, GROUP_KEYS.get(zarr_format, key)} for zarr_format, key in ARRAY_KEYS.items()}
 # How keys begin that say what is under way, or keep others out.
 OWN_NAMES = ".zstore-"
 # So many documents are put at once.
@@ -159,7 +161,7 @@ def create_node(
         # What is left of a node that was replaced makes way.
         chunks = NewChunks(store) if store.notices_changes and not new.is_replaced else None
         try:
-            if _is_made(store, path, {*new.documents, *_node_names(model.zarr_format)}):
+            if _is_made(store, path, {*new.documents, *NODES[model.zarr_format]}):
                 # Whoever was first has finished, and removed the mark, before this one was put.
                 raise _taken(store, path)
             is_ours = True
@@ -336,11 +338,6 @@ def _is_made(store: Store, path: str, names: Iterable[str]) -> bool:
         return False
 
 
-def _node_names(zarr_format: int) -> set[str]:
-    """The documents that make an array or a group of a format."""
-    return {keys[zarr_format] for keys in (ARRAY_KEYS, GROUP_KEYS) if zarr_format in keys}
-
-
 def _taken(store: Store, path: str) -> _TakenError:
     message = "cannot create: somebody else has just made a node there; to replace it, pass overwrite=True"
     return _TakenError(message, path=place(store, path))
@@ -415,9 +412,11 @@ class _New(NamedTuple):
             as `put`; the documents are gone.
         """
         store, path = self.store, self.path
-        others = _node_names(self.model.zarr_format) - self.documents.keys()
-        asked = [join_key(path, name) for name in (*others, *(() if is_alone else (INTENT,)))]
-        found = store.get_many([(key, None) for key in (*asked, *told)]) if asked or told else []
+        others = [name for name in NODES[self.model.zarr_format] if name not in self.documents]
+        asked = [join_key(path, name) for name in (others if is_alone else (*others, INTENT))]
+        if not asked and not told:
+            return
+        found = store.get_many([(key, None) for key in (*asked, *told)])
         if any(value is not None for value in found[: len(others)]):
             self.take_back(self.documents)
             raise _taken(store, path)
@@ -429,7 +428,8 @@ class _New(NamedTuple):
                 raise ChangedError(f"{message}or a group above; expected neither", path=place(store, path))
         elif intent is not None and self.take_back(self.documents, intent):
             raise in_the_way(store, path, intent, "expected nothing there")
-        forget(store, [*told], found[len(asked) :])
+        if told:
+            forget(store, [*told], found[len(asked) :])
 
     def take_back(self, names: Iterable[str], intent: bytes | memoryview | None = None) -> bool:
         """Remove documents that were put and are not to be a node: they would be another one's.
@@ -480,6 +480,8 @@ def _clear_places(
         if gone and gone.intersection(ancestors(path)):
             gone.add(path)
             continue
+        if not found[path]:
+            continue
         _check_free(store, path, found[path], overwrite=overwrite)
         intent = _intent_in(found[path])
         if intent is not None or node_kind(found[path]) is not None:
@@ -498,11 +500,10 @@ def _clear_places(
     for path in found.keys() - gone - empty:
         if isinstance(model := models[path], ArrayModel):
             _check_no_chunks(store, path, model)
+    told = [join_key(parent, v2.CONSOLIDATED_KEY if zarr_format == 2 else v3.KEY) for parent in above]
     if zarr_format == 2:
-        told = [join_key(parent, v2.CONSOLIDATED_KEY) for parent in above]
         forget(store, [key for key, documents in zip(told, found_above, strict=True) if documents])
     else:
-        told = [join_key(parent, v3.KEY) for parent in above]
         forget(store, told, [documents.get(v3.KEY) for documents in found_above])
     for parent, documents in zip(above, found_above, strict=True):
         if node_kind(documents) is None and zarr_format in GROUP_KEYS:
@@ -549,7 +550,6 @@ def _survey(
     names: dict[str, set[str]] = {}
     asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
     found_above: list[Documents] = []
-    asks: list[Callable[[], None]] = [lambda: _list_places(store, paths, names)]
     ours: set[str] = set()
 
     def put_early(path: str) -> None:
@@ -564,18 +564,19 @@ def _survey(
             found[path].pop(INTENT, None)
         return found
 
-    asks.extend(partial(put_early, path) for path in early)
-    if above:
-        asks.append(lambda: found_above.extend(_read_above(store, above, asked)))
     try:
         unchanged = _list_unchanged(store, above, paths, asked, names)
         if unchanged is not None:
             found_above = unchanged
-        elif store.request_count > 1:
-            map_threads(lambda ask: ask(), asks, waiting_count=store.request_count, only_asks=True)
+        elif store.request_count == 1:
+            _list_places(store, paths, names)
+            found_above = _read_above(store, above, asked) if above else []
         else:
-            for ask in asks:
-                ask()
+            asks: list[Callable[[], None]] = [lambda: _list_places(store, paths, names)]
+            asks.extend(partial(put_early, path) for path in early)
+            if above:
+                asks.append(lambda: found_above.extend(_read_above(store, above, asked)))
+            map_threads(lambda ask: ask(), asks, waiting_count=store.request_count, only_asks=True)
     except StoreError as error:
         # A caller that may read and write, but not list, requests every document.
         if not error.is_no_list:

@@ -32,7 +32,7 @@ from zstore.engine.documents import (
     change_node,
     forget,
     forget_consolidated,
-    keep_array,
+    keep_model,
     parse_node,
     place,
     read_node,
@@ -304,7 +304,7 @@ def _append_beside(
             # No other way of writing it ends so: nobody takes another's document for the answer to his own.
             data = _encoded(new) + b"\n"
             if is_put and _put_document(store, path, stored, data, chunks):
-                keep_array(data, new)  # whoever has appended mostly goes on
+                keep_model(data, new)  # whoever has appended mostly goes on
                 return new
             time.sleep(random.uniform(0, pause))
             pause = 2 * pause

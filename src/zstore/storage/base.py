@@ -306,13 +306,17 @@ class Stretches(NamedTuple):
     files: list[tuple[int, str, int, int]]
 
 
+# Parts of a key that name nothing, or a directory above.
+NO_NAMES = frozenset(("", ".", ".."))
+
+
 def check_key(key: str) -> str:
     """`key` itself, if it is valid.
 
     Raises
         StoreError: empty, absolute, with an empty, "." or ".." part, or a NUL.
     """
-    if key and "\0" not in key and not {"", ".", ".."}.intersection(key.split("/")):
+    if key and "\0" not in key and NO_NAMES.isdisjoint(key.split("/")):
         return key
     raise StoreError("key leaves the store or names nothing; expected names joined by '/'", key=key)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from errno import ENOTDIR
 from functools import wraps
 from pathlib import Path
 from stat import S_ISDIR
@@ -61,6 +62,9 @@ FILE = re.compile(
     "(?:{})(?=[/#?]|$)".format("|".join(re.escape(e) for k in KINDS if k.scheme for e in k.endings)),
     re.IGNORECASE,
 )
+
+# Local paths that can name nothing but a directory, or a file without an ending; most do.
+PLAIN = re.compile(r"[^.#*?\[:]*(?:\.zarr(?=/|$)[^.#*?\[:]*)*")
 
 # What makes a path a pattern of several, and a URL, in which brackets are of hosts and queries have the rest.
 MAGIC, FAR_MAGIC = re.compile(r"[*?\[]"), re.compile(r"\*")
@@ -156,6 +160,10 @@ def open_store(
     found = SCHEME.match(text) if is_address else None
     scheme = found[1].lower() if found else ""
     inside = ""
+    if not scheme and PLAIN.fullmatch(text) and "//" not in text:
+        directory = _open_directory(text, read_only=read_only, storage_options=storage_options)
+        if directory is not None:
+            return directory
     if scheme in ("", "file"):
         path = unquote(urlsplit(text).path) if scheme else text
         file = find_file(path)
@@ -187,6 +195,19 @@ def open_store(
     kind: type[Store] = stores.resolve(scheme)
     store = kind.from_url(text, read_only=read_only, storage_options=storage_options)
     return PrefixStore(store, inside) if inside else store
+
+
+def _open_directory(
+    path: str, *, read_only: bool, storage_options: Mapping[str, Any] | None
+) -> LocalStore | None:
+    """The store in the directory at a path; None where a file is there, or above."""
+    said = _options_for("") if storage_options is None else storage_options
+    try:
+        return LocalStore.from_path(path, read_only=read_only, storage_options=said)
+    except StoreError as error:
+        if error.errno != ENOTDIR:
+            raise
+        return None
 
 
 def find_file(path: str) -> tuple[str, str, str] | None:
