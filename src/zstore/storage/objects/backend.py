@@ -187,16 +187,20 @@ class Backend:
         """The bytes of large values to request at once: by obstore, each byte under way takes two."""
         return (32 if self._curl is None else 40) << 20
 
+    def _by_curl(self) -> tuple[Any, CurlClient] | None:
+        """obstore's store, and libcurl's client for attempts in its place; None where libcurl makes none."""
+        client = self.client  # after a fork, both are others
+        return None if self._curl is None or self.needs_loop else (client, self._curl)
+
     def tried(self, fetches: Sequence[Fetch]) -> list[Tried] | None:
         """The results of the first attempts at requests, made by the calling thread; None where it cannot.
 
         Each is the response, None if there is no such value, or the error after which `fetch` goes on.
         """
-        client, curl = self.client, self._curl
-        if curl is None or self.needs_loop:
+        if (found := self._by_curl()) is None:
             return None
-        limits = current_limits()
-        progress_size = limits.progress_size if self.is_http else 0
+        client, curl = found
+        progress_size = current_limits().progress_size if self.is_http else 0
         paths = [self.path(fetch.key) for fetch in fetches]
         waits = current_waits()
         share = 1 if waits is None else waits.thread_count
@@ -213,9 +217,9 @@ class Backend:
         count  requests at once at the beginning
         share  as that of `Store.get_each`
         """
-        client, curl = self.client, self._curl
-        if curl is None or self.needs_loop:
+        if (by_curl := self._by_curl()) is None:
             return None
+        client, curl = by_curl
         progress_size = current_limits().progress_size if self.is_http else 0
         items = ((self.path(fetch.key), fetch) for fetch in fetches)
         found = curl.get_each(items, self.request_count, progress_size, count, RECEIVED_SIZE // share)
@@ -232,17 +236,7 @@ class Backend:
     def _noted(self, client: Any, fetches: Sequence[Fetch], answers: Sequence[Answer]) -> list[Tried]:
         """The results of attempts that libcurl has made, which are counted."""
         tried = [*map(self._tried, fetches, answers)]
-        for answer, one in zip(answers, tried, strict=True):
-            if isinstance(one, HttpError):
-                one.client, one.seconds = client, answer.seconds
-        note_answers(
-            "GET",
-            (
-                (fetch.key, 0, answer.size, answer.seconds)
-                for fetch, answer, one in zip(fetches, answers, tried, strict=True)
-                if not isinstance(one, Exception)
-            ),
-        )
+        _note("GET", client, answers, tried, [(fetch.key, 0) for fetch in fetches])
         return tried
 
     def _tried(self, fetch: Fetch, answer: Answer) -> Tried:
@@ -268,10 +262,8 @@ class Backend:
         if start is not None:
             wanted = {"suffix": -start} if start < 0 else {"offset": start} if end is None else (start, end)
         try:
-            made = [] if failure is None or isinstance(failure, Untried) else [failure]
-            ask = partial(self._ask, key, wanted, end if start is None else None, made)
-            spent = failure.seconds if isinstance(failure, HttpError) else 0.0
-            return await self._again(ask, RequestLine("GET", key), spent)
+            ask = partial(self._ask, key, wanted, end if start is None else None)
+            return await self._again(ask, RequestLine("GET", key), failure)
         except FileNotFoundError as error:
             self._check_bucket(error)
             return None
@@ -318,11 +310,21 @@ class Backend:
         """The size and the version of a value, requested in another way after HEAD has failed."""
         raise self.failed("read", key, error) from error
 
-    async def _again(self, ask: Callable[[], Awaitable[T]], line: RequestLine, spent: float = 0.0) -> T:
+    async def _again(
+        self, ask: Callable[[], Awaitable[T]], line: RequestLine, failure: Exception | None = None
+    ) -> T:
         """The result of `ask`, which is repeated after failures that may be temporary.
 
-        spent  seconds that the request has taken already
+        failure  the error of an attempt that was made already
         """
+        made = [] if failure is None or isinstance(failure, Untried) else [failure]
+        spent = failure.seconds if isinstance(failure, HttpError) else 0.0
+
+        async def attempt() -> T:
+            if made:
+                raise made.pop()
+            return await ask()
+
         limits, is_bucket = current_limits(), not self.is_http
         pause_before = partial(pause_after, is_http=self.is_http)
         if self._total_time is not None:
@@ -331,7 +333,7 @@ class Backend:
             limits = replace(limits, total_time=max(0.0, limits.total_time - spent))
         begin = monotonic() - spent
         try:
-            once = partial(self._once, ask)
+            once = partial(self._once, attempt)
             return await repeated(once, pause_before, pause, limits, is_bucket=is_bucket, line=line)
         except Exception as error:
             is_over = self._total_time is not None and monotonic() - begin >= self._total_time
@@ -369,12 +371,8 @@ class Backend:
         """Whether requests to obstore's store need no event loop."""
         return is_direct()
 
-    async def _ask(
-        self, key: str, wanted: Any, limit: int | None = None, made: list[Exception] | None = None
-    ) -> Reply:
-        """The response to one attempt; raises, in its place, the error of one that was `made` already."""
-        if made:
-            raise made.pop()
+    async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Reply:
+        """The response to one attempt."""
         reply = await self._do("get", self.path(key), options=None if wanted is None else {"range": wanted})
         meta, (begin, end) = reply.meta, reply.range
         self._check_reply(key, reply.attributes)
@@ -400,9 +398,10 @@ class Backend:
         is under way when the thread is to wait no longer comes to its end, for which others wait who change
         the bucket.
         """
-        client, curl = self.client, self._curl
-        if curl is None or self.needs_loop or any(len(value) > PIECE for _, value, _ in items):
+        found = self._by_curl()
+        if found is None or any(len(value) > PIECE for _, value, _ in items):
             return [None] * len(items)
+        client, curl = found
         bucket = self.address.kind, self.address.bucket
         asked = [(self.path(key), value, mode) for key, value, mode in items]
         take_turn(bucket, [(bucket, path) for path, _, _ in asked])
@@ -410,17 +409,7 @@ class Backend:
         if answers is None:
             return [None] * len(items)
         tried: list[Version | Exception | None] = [*map(_put_version, answers)]
-        for answer, one in zip(answers, tried, strict=True):
-            if isinstance(one, HttpError):
-                one.client, one.seconds, one.is_sent = client, answer.seconds, answer.is_sent
-        note_answers(
-            "PUT",
-            (
-                (key, len(value), 0, answer.seconds)
-                for (key, value, _), answer, one in zip(items, answers, tried, strict=True)
-                if isinstance(one, Version)
-            ),
-        )
+        _note("PUT", client, answers, tried, [(key, len(value)) for key, value, _ in items])
         return tried
 
     async def put(
@@ -435,21 +424,16 @@ class Backend:
         Raises
             ChangedError: the condition does not hold.
         """
-        made = [] if failure is None or isinstance(failure, Untried) else [failure]
-        attempts, spent = 0, 0.0
-        if isinstance(failure, HttpError):
-            attempts, spent = int(failure.is_sent), failure.seconds
+        attempts = int(isinstance(failure, HttpError) and failure.is_sent)
 
         async def put() -> Any:
             nonlocal attempts
-            if made:
-                raise made.pop()
             attempts += 1
             pieces = None if len(data) > PIECE else False
             return await self._do("put", self.path(key), data, mode=mode, use_multipart=pieces)
 
         try:
-            result = await self._again(put, RequestLine("PUT", key, len(data)), spent)
+            result = await self._again(put, RequestLine("PUT", key, len(data)), failure)
         except Exception as error:  # obstore's have no base but this
             is_gone = isinstance(error, FileNotFoundError) and not missing_bucket(error)
             if mode != "overwrite" and (is_changed(error) or is_gone):
@@ -530,9 +514,9 @@ class Backend:
         size   objects and prefixes at most
         token  that of the page before; None: the first one
         """
-        client, curl = self.client, self._curl
-        if curl is None or self.needs_loop:
+        if (found := self._by_curl()) is None:
             return None
+        client, curl = found
         top = self.path(prefix)
         query = {"list-type": "2", "max-keys": f"{size}", "prefix": f"{top}/" if top else ""}
         query |= {"continuation-token": token or "", "delimiter": delimiter}
@@ -540,20 +524,14 @@ class Backend:
         if answer is None:
             return None
         said = bytes(answer.body)
-        page = read_page(said) if answer.outcome == DONE else None
-        if page is not None:
-            note_answers("LIST", [(prefix, 0, answer.size, answer.seconds)])
-            return page
-        error: Exception = Untried()
-        if answer.outcome != DONE:
-            error = error_of(answer)
-        elif said and b"ListBucketResult" not in said:  # which is an empty list to obstore
-            error = HttpError("the server sent something that is no list")
-        if isinstance(error, FileNotFoundError):  # as obstore has it of a bucket
-            error = HttpError(f"the server answers with status code: 404: {error}")
-        if isinstance(error, HttpError):
-            error.client, error.seconds = client, answer.seconds
-        return error
+        tried: ListPage | Exception | None = read_page(said) if answer.outcome == DONE else error_of(answer)
+        if tried is None and said and b"ListBucketResult" not in said:  # which is an empty list to obstore
+            tried = HttpError("the server sent something that is no list")
+        elif isinstance(tried, FileNotFoundError):  # as obstore has it of a bucket
+            tried = HttpError(f"the server answers with status code: 404: {tried}")
+        tried = Untried() if tried is None else tried
+        _note("LIST", client, [answer], [tried], [(prefix, 0)])
+        return tried
 
     async def list_children(self, prefix: str, failure: Exception | None = None) -> Names:
         """The whole paths right below `prefix`, of values and of prefixes.
@@ -571,16 +549,8 @@ class Backend:
 
         failure  the error of an attempt that was made already
         """
-        made = [] if failure is None or isinstance(failure, Untried) else [failure]
-        spent = failure.seconds if isinstance(failure, HttpError) else 0.0
-
-        async def asked() -> T:
-            if made:
-                raise made.pop()
-            return await ask()
-
         try:
-            return await self._again(asked, RequestLine("LIST", prefix), spent)
+            return await self._again(ask, RequestLine("LIST", prefix), failure)
         except FileNotFoundError as error:
             raise no_bucket(self.url) from error
         except Exception as error:  # obstore's have no base but this
@@ -678,6 +648,27 @@ class Pages:
         last = paths[-1] if paths else None
         self._behind = last or ""
         return backend.client.list(backend.path(self._prefix) or None, offset=last, chunk_size=self._size)
+
+
+def _note(
+    method: str,
+    client: Any,
+    answers: Sequence[Answer],
+    tried: Sequence[object],
+    asked: Iterable[tuple[str, int]],
+) -> None:
+    """Count the attempts that libcurl has made in place of `client`, whose errors are told what they took.
+
+    asked  key and bytes sent of each
+    """
+    each = [*zip(answers, tried, asked, strict=True)]
+    for answer, one, _ in each:
+        if isinstance(one, HttpError):
+            one.client, one.seconds, one.is_sent = client, answer.seconds, answer.is_sent
+    note_answers(
+        method,
+        ((*own, answer.size, answer.seconds) for answer, one, own in each if not isinstance(one, Exception)),
+    )
 
 
 def _is_mark(meta: Mapping[str, Any], path: str) -> bool:

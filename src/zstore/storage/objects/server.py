@@ -11,13 +11,15 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from zstore._ext.requests.curl import DONE, Answer
+from zstore._ext.requests.curl import DONE, UNSIZED, Answer
 from zstore.base.limits import current_limits
 from zstore.storage.base import Fetch, in_thread
 from zstore.storage.objects.backend import Backend, Reply, Tried, Version
 from zstore.storage.objects.failures import Elsewhere, status_of
 from zstore.storage.objects.library import awaited
 from zstore.storage.remote import RequestLine, is_directory, too_slow
+
+UNSAID = "a server that does not say how long its answers are"
 
 
 class Server(Backend):
@@ -45,16 +47,16 @@ class Server(Backend):
                 self._check_reply(fetch.key, attributes)
         except Elsewhere as error:
             return error
+        if answer.outcome == UNSIZED:
+            return Elsewhere(UNSAID)
         return super()._tried(fetch, answer)
 
-    async def _ask(
-        self, key: str, wanted: Any, limit: int | None = None, made: list[Exception] | None = None
-    ) -> Reply:
+    async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Reply:
         try:
-            return await super()._ask(key, wanted, limit, made)
+            return await super()._ask(key, wanted, limit)
         except Exception as error:
             if "Content-Length Header missing" in str(error):
-                raise Elsewhere("a server that does not say how long its answers are") from error
+                raise Elsewhere(UNSAID) from error
             if (status_of(error) or 0) // 100 == 3 and has_aiohttp():
                 raise Elsewhere("a server that sends on to where obstore does not go") from error
             raise

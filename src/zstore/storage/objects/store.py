@@ -38,6 +38,7 @@ from zstore.storage.local import LocalStore
 from zstore.storage.objects.backend import Backend, Pages, Reply, Tried, Version
 from zstore.storage.objects.bucket import Bucket
 from zstore.storage.objects.clients import SCHEME, address_of, find_address
+from zstore.storage.objects.curl import Untried
 from zstore.storage.objects.failures import Elsewhere, changed, no_listing
 from zstore.storage.objects.library import ask_all, change_soon, changed_in_turn, is_installed, wait_for
 from zstore.storage.objects.listings import Listing, ListPage
@@ -136,21 +137,29 @@ class ObjectStore(BatchStore):
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions, which come in the same responses."""
-        if self._spare is not None:
-            return self._spare.get_parts(requests)
+        return self._parts(requests) if self._spare is None else self._spare.get_parts(requests)
+
+    def _parts(self, requests: Sequence[Request], denied: dict[str, StoreError] | None = None) -> Parts:
+        """`get_parts`.
+
+        denied  takes by key the errors of values that may not be read, which are None then
+        """
         if not requests:
             return []
-        tried = self._tried(merge_requests(requests, has_ranges=self._backend.has_ranges))
+        fetches = merge_requests(requests, has_ranges=self._backend.has_ranges)
+        tried = self._tried(fetches)
+        if tried is None and denied is not None:
+            tried = [(fetch, Untried()) for fetch in fetches]
         if tried is None or _has_failed(tried):
             is_single = len(requests) == 1 and not self._is_http and not self._backend.needs_loop
-            parts, versions = wait_for(self._get_parts(requests, tried), is_single=is_single)
+            parts, versions = wait_for(self._get_parts(requests, tried, denied), is_single=is_single)
         else:
             parts, versions = self._divided(requests, tried)
         for key, version in versions.items():
             self._note_read(key, version)
         for (key, _), part in zip(requests, parts, strict=True):
             if key.endswith(DOCUMENT) and part is not None and part.total_size == len(part.data):
-                self._remember(key, part.data, versions[key])
+                self._remember(key, part.data, versions.get(key))
         return parts
 
     def get_each(
@@ -202,31 +211,15 @@ class ObjectStore(BatchStore):
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """As `Store.get_first`, in one round of requests."""
-        keys, wish = document_keys(prefixes, choices), document_range()
         denied: dict[str, StoreError] = {}
-
-        async def one(item: tuple[str, Sequence[tuple[Fetch, Tried]] | None]) -> tuple[Parts, Versions]:
-            key, tried = item
-            try:
-                return await self._get_parts([(key, wish)], tried)
-            except StoreError as error:
-                if not error.is_denied:
-                    raise
-                denied[key] = error
-                return [None], {key: None}
-
-        tried = self._tried([Fetch(key, None, wish.size, (0,)) for key in keys])
-        if tried is None or _has_failed(tried):
-            each = [None] * len(keys) if tried is None else [[one] for one in tried]
-            answers = wait_for(ask_all(one, [*zip(keys, each, strict=True)]))
-        else:
-            answers = [self._divided([(key, wish)], [one]) for key, one in zip(keys, tried, strict=True)]
-        for [part], versions in answers:
-            for key, version in versions.items():
-                self._note_read(key, version)
-                if part is not None and part.total_size == len(part.data):
-                    self._remember(key, part.data, version)
-        return choose_documents(prefixes, choices, [part and part.data for [part], _ in answers], denied)
+        try:
+            wish = document_range()
+            parts = self._parts([(key, wish) for key in document_keys(prefixes, choices)], denied)
+        except StoreError as error:
+            if self._spare is None or not error.is_denied:
+                raise
+            return super().get_first(prefixes, choices)
+        return choose_documents(prefixes, choices, [part and part.data for part in parts], denied)
 
     async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""
@@ -238,7 +231,10 @@ class ObjectStore(BatchStore):
         return None if tried is None else [*zip(fetches, tried, strict=True)]
 
     async def _get_parts(
-        self, requests: Sequence[Request], tried: Sequence[tuple[Fetch, Tried]] | None = None
+        self,
+        requests: Sequence[Request],
+        tried: Sequence[tuple[Fetch, Tried]] | None = None,
+        denied: dict[str, StoreError] | None = None,
     ) -> tuple[Parts, Versions]:
         """(the parts, the version of each key); `tried` are the first attempts, where they were made."""
         if self._spare is None:
@@ -246,16 +242,24 @@ class ObjectStore(BatchStore):
                 if tried is None:
                     has_ranges = self._backend.has_ranges
                     return self._divided(requests, await self._together.ask(requests, has_ranges=has_ranges))
-                return self._divided(requests, await ask_all(self._complete, tried))
+                return self._divided(requests, await ask_all(partial(self._complete, denied), tried))
             except Elsewhere as error:
                 self._go_elsewhere(error)
         assert self._spare is not None
         return await in_thread(self._spare.get_parts, requests), {}
 
-    async def _complete(self, one: tuple[Fetch, Tried]) -> tuple[Fetch, Reply | None]:
+    async def _complete(
+        self, denied: dict[str, StoreError] | None, one: tuple[Fetch, Tried]
+    ) -> tuple[Fetch, Reply | None]:
         """A request with its response, asked again where the first attempt has failed."""
         fetch, tried = one
-        return fetch, await self._backend.fetch(fetch, tried) if isinstance(tried, Exception) else tried
+        try:
+            return fetch, await self._backend.fetch(fetch, tried) if isinstance(tried, Exception) else tried
+        except StoreError as error:
+            if denied is None or not error.is_denied:
+                raise
+            denied[fetch.key] = error
+            return fetch, None
 
     def _divided(
         self, requests: Sequence[Request], replies: Sequence[tuple[Fetch, Any]]
@@ -316,12 +320,7 @@ class ObjectStore(BatchStore):
         Raises
             ChangedError: the value was read under the lock that this thread holds, and is another one now.
         """
-        check_key(key)
-        self.check_writable(key)
-        mode = self._condition(key)
-        if mode != "overwrite":
-            self._backend.check_conditions(key)
-        self._note(key, self._put(key, value, mode), value)
+        _only(self.put_many([key], [value]))
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """Write a new object, and return its version.
@@ -329,31 +328,8 @@ class ObjectStore(BatchStore):
         Raises
             ChangedError: it is there; a server that keeps no conditions overwrites it.
         """
-        if not self._backend.has_versions:
-            return super().put_new(key, value)
-        check_key(key)
-        self.check_writable(key)
-        version = self._put(key, value, "create", self._backend.put_new)
-        self._note(key, version, value)
-        return version.strong
-
-    def _put(
-        self,
-        key: str,
-        value: bytes | bytearray | memoryview,
-        mode: Any,
-        put: Callable[..., Coroutine[Any, Any, Version]] | None = None,
-    ) -> Version:
-        """Put a value, and return its new version.
-
-        put  for a value that is left after the first attempt; None: the backend's, with that `mode`
-        """
-        data = bytes(value)
-        [tried] = self._backend.put_tried([(key, data, mode)])
-        if isinstance(tried, Version):
-            return tried
-        put = put or partial(self._backend.put, mode=mode)
-        return self._change(partial(put, key, data, failure=tried), key)
+        found = self.put_new_many([key], [bytes(value)])
+        return super().put_new(key, value) if found is None else _only(found)
 
     def put_new_many(
         self, keys: Sequence[str], values: Sequence[bytes]
@@ -417,7 +393,8 @@ class ObjectStore(BatchStore):
         found: Sequence[Version | StoreError] = [one for one in tries if isinstance(one, Version)]
         if len(found) < len(tries):
             keys = [key for key, _, _ in items]
-            found = self._change(partial(ask_all, put_left, range(len(items))), *keys, is_single=False)
+            put_all = partial(ask_all, put_left, range(len(items)))
+            found = self._change(put_all, *keys, is_single=len(items) == 1)
         made: list[Version | ChangedError] = []
         failures = []
         for (key, value, _), one in zip(items, found, strict=True):
@@ -445,14 +422,7 @@ class ObjectStore(BatchStore):
             ChangedError: it has another one, or one that may be another writer's of the same bytes.
             StoreError: the server does not keep such conditions.
         """
-        check_key(key)
-        self.check_writable(key)
-        self._backend.check_conditions(key)
-        mode = "create" if version is None else Version.of(version).mode
-        again = partial(self._backend.put, mode=mode, is_unique=version is not None)
-        made = self._put(key, value, mode, again)
-        self._note(key, made, value)
-        return made.text
+        return _only(self.put_many([key], [value], [version]))
 
     def check_version(self, key: str, version: str | None) -> None:
         """As `Store.check_version`, by HEAD."""
@@ -664,6 +634,18 @@ class ObjectStore(BatchStore):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _versions=threading.local(), _spare=None, _seen={})
         self._together = Together(self._backend.fetch)
+
+
+def _only(found: Sequence[str | ChangedError | None]) -> str | None:
+    """The version of the only value that was put.
+
+    Raises
+        ChangedError: another one is there.
+    """
+    [one] = found
+    if isinstance(one, ChangedError):
+        raise one
+    return one
 
 
 def _has_failed(tried: Sequence[tuple[Fetch, Tried]]) -> bool:
