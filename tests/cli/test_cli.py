@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,45 @@ def test_python_dash_m(tmp_path) -> None:
     zstore.create_group(tmp_path / "a.zarr").create_array("h\u00f6he", shape=4, dtype="i4")
     status, shown, error = said("info", tmp_path / "a.zarr")
     assert (status, error) == (0, "") and "h\\xf6he" in shown
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("words", [["--help"], ["tree", "a.zarr"]])
+def test_a_full_disk_at_standard_output_is_said(tmp_path: Path, words: list[str]) -> None:
+    zstore.create_group(tmp_path / "a.zarr")
+    with FULL.open("w") as full:
+        line = [sys.executable, "-m", "zstore", *words]
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    said = f"error: cannot write to standard output: {os.strerror(ENOSPC)}\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_closed_standard_streams_are_no_files_of_a_store(tmp_path: Path) -> None:
+    zstore.create_array(tmp_path / "a.zarr", data=np.arange(4.0), chunks=2)
+    # Whatever a library prints goes to these numbers.
+    script = """
+        import os, sys
+        from zstore.cli.main import main
+        place, file = sys.argv[1:]
+        sys.argv[1:] = ["manifest", place]
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+        with open(file, "wb") as made:
+            made.write(b"of the file")
+            made.flush()
+            os.write(1, b"of stdout")
+            os.write(2, b"of stderr")
+        sys.exit(status)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "a.zarr"), str(tmp_path / "x")]
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words])
+    assert done.returncode == 0
+    assert (tmp_path / "x").read_bytes() == b"of the file"
 
 
 def test_info_names_levels_dialects_and_readers(pyramid: Path) -> None:

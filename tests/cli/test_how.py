@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +45,29 @@ def test_words_are_options(name: str, tmp_path: Path) -> None:
     assert (found["is_dry_run"], found["unit_count"]) == (True, 1)
     assert run(name, tmp_path / "a", *more, "--dry-run", "--memory", "1G")
     run(name, tmp_path / "a", *more, "--processes", 1, "-q")
+
+
+def test_processes_end_with_the_command_that_is_killed(tmp_path: Path) -> None:
+    """What they leave open would keep whoever reads the command's output waiting for ever."""
+    zstore.create_array(tmp_path / "a", data=np.zeros((4000, 1000), "i1"), chunks=(4, 1000), fill_value=1)
+    words = [
+        "convert",
+        tmp_path / "a",
+        tmp_path / "t",
+        "--chunks",
+        "2,1000",
+        "--memory",
+        "1M",
+        "--processes",
+        1,
+    ]
+    line = [sys.executable, "-m", "zstore", *map(str, words)]
+    command = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    while command.poll() is None and not any(tmp_path.glob("t/c/*")):
+        time.sleep(0.01)
+    command.kill()
+    command.communicate(timeout=120)
+    assert command.returncode == -signal.SIGKILL
 
 
 COMMANDS: dict[str, list[str]] = {

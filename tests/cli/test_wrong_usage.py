@@ -126,6 +126,12 @@ TYPED = {
     "rm a.zarr": "type `rm -r PATH`, or in Python `del group[NAME]`",
     "mv a.zarr b.zarr": "`zstore copy SOURCE TARGET` and `rm -r SOURCE`",
     "sync a.zarr b.zarr": "type `zstore copy SOURCE TARGET --if-exists changed`",
+    "quicklook a.zarr q.png -o r.png": "TARGET is 'q.png', and --output 'r.png'; expected one of them",
+    "convert a.zarr s3://b/q.png": "'s3://b/q.png'; expected a path on a disk, not a URL",
+    "convert a.zarr s3://b/c.tif": "expected a path on a disk, not a URL (at 's3://b/c.tif')",
+    "convert a.zarr c.zarr --plan s3://b/p.json": "'s3://b/p.json'; expected a path on a disk, not a URL",
+    "manifest a.zarr -o s3://b/m.sha256": "'s3://b/m.sha256'; expected a path on a disk, not a URL",
+    "copy a.zarr s3://b/c.zip": "or another name; a zip file elsewhere is only read (at 's3://b/c.zip')",
     "quicklook a.zarr -o q.jpg": "pictures are PNG, expected NAME.png",
     "pyramid a.zarr p2.zarr --preview q.jpg": "pictures are PNG, expected NAME.png",
     "quicklook p.zarr -o q.png --level 7": "no level 7; there are 2",
@@ -204,6 +210,7 @@ def test_a_wrong_line_says_what_to_type(line, here):
     assert "Traceback" not in said and not re.search(r"\b(overwrite|resume|anon)=True", said)
     assert "did not foresee" not in said
     assert len([text for text in said.splitlines() if text and not text.startswith("notice:")]) <= 3
+    assert not (here / "s3:").exists()
 
 
 CALLS = {
@@ -278,6 +285,8 @@ CALLS = {
     "zstore.DirectoryStore": "use a path or a URL in its place",
     "zstore.open_group('plain.zarr')": "zstore.open_array opens it",
     "zstore.manifest('a.zar')": "near it: 'a.zarr'",
+    "zstore.manifest('a.zarr', file='s3://b/m')": "expected a path on a disk, not a URL (at 's3://b/m')",
+    "zstore.plan_units('s3://b/p', zstore.copy, 'a.zarr', 'c.zarr')": "a disk, not a URL (at 's3://b/p')",
     "zstore.concat([zstore.open('a.zarr/b')], axis='t')": "expected one of the dimensions",
     "zstore.view(zstore.open('plain.zarr')).mean('y')": "View has no attribute 'mean'; use view.reduce(",
     "zstore.open('plain.zarr').T": "use zstore.view(array).T",

@@ -196,6 +196,11 @@ def test_what_makes_no_tiles_is_refused(store: Path, tmp_path: Path) -> None:
         export(store, tmp_path / "mine", overwrite=True)
     with pytest.raises(StoreError, match="there is a file"):
         export(store, tmp_path / "mine" / "letter.txt", overwrite=True)
+    for place in ("s3://b/map.pmtiles", "s3://b/tiles"):
+        with pytest.raises(StoreError, match="expected a path on a disk, not a URL"):
+            export(store, place)
+        with pytest.raises(StoreError, match="expected a path on a disk, not a URL"):
+            export_site([store], place)
     for name in ("map.pmtile", "map.zip", "map.tif"):
         with pytest.raises(StoreError, match=r"pmtiles"):
             export(store, tmp_path / name)

@@ -230,7 +230,7 @@ def _hand_over(context: click.Context, kind: FileKind, sources: list[str], targe
                 raise click.UsageError(f"{option.opts[-1]} does not go with {kind.noun}; {more}")
             said[name] = context.params[name]
     source: Any = sources[0] if parameters[of_source].nargs == 1 else tuple(sources)
-    output: Any = Path(target) if kind is PICTURE else target
+    output = parameters[of_target].type_cast_value(context, target)
     context.invoke(command, **{of_source: source, of_target: output, **said})
 
 

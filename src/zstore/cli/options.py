@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,8 +13,9 @@ from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 from functools import partial, reduce, wraps
 from math import isfinite
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,8 +34,9 @@ from rich.text import Text
 
 from zstore.base.sizes import format_size
 from zstore.cli.root import LINE
-from zstore.errors import ZstoreError, clean
+from zstore.errors import StoreError, ZstoreError, clean
 from zstore.extensions.builtin import PROFILES
+from zstore.storage.kinds import local_path
 
 if TYPE_CHECKING:
     from zstore.engine.intents import Unfinished
@@ -166,8 +169,21 @@ WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
 NUMBERS: dict[str, Any] = {"type": _numbers_of, "metavar": "N,M,..."}
 VALUES: dict[str, Any] = {"type": _values_of, "metavar": "NAME=VALUE,..."}
 BOX: dict[str, Any] = {"type": _box_of, "metavar": "XMIN,YMIN,XMAX,YMAX"}
-FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path)}
-PLACE: dict[str, Any] = {"type": click.Path(path_type=Path)}
+
+
+class _LocalPath(click.Path):
+    """A path on a disk."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            local_path(value)
+        except StoreError as error:
+            self.fail(f"{value!r}; {error.message}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE: dict[str, Any] = {"type": _LocalPath(dir_okay=False, path_type=Path)}
+PLACE: dict[str, Any] = {"type": _LocalPath(path_type=Path)}
 
 
 def one_of(*words: str) -> dict[str, Any]:
@@ -391,8 +407,20 @@ def going(options: dict[str, Any], label: str, unit: str = "cells") -> Iterator[
             yield {**words, "progress": progress}
             return
         # Forked processes would inherit locks that this one's threads hold.
-        with ProcessPoolExecutor(count, get_context("spawn")) as executor:
+        with ProcessPoolExecutor(count, get_context("spawn"), _end_with_parent) as executor:
             yield {**words, "progress": progress, "executor": executor}
+
+
+def _end_with_parent() -> None:
+    """End this process of a pool when the process that began it has ended, killed or not; else it stays."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def say_estimate(as_json: bool, name: str, estimate: Estimate) -> None:

@@ -48,6 +48,10 @@ def quicklook(
     """Make a picture of PATH, north up, in colours that suit its values: TARGET, a PNG file."""
     from zstore.geo.pictures.quicklook import draw_picture
 
+    if target is not None and output is not None:
+        raise click.UsageError(
+            f"TARGET is {str(target)!r}, and --output {str(output)!r}; expected one of them"
+        )
     output = target or output
     if output is None:
         raise click.UsageError("Missing argument 'TARGET'; expected NAME.png")

@@ -31,6 +31,7 @@ from zstore.jobs.runner import Executor
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import StoredNode
 from zstore.storage.base import Store
+from zstore.storage.kinds import local_path
 from zstore.storage.local import LocalStore
 
 MEMBER, VERSION = "zstore_plan", 1
@@ -145,7 +146,7 @@ def _plan(job: Job, file: str | os.PathLike[str]) -> int:
         raise UnsupportedError(
             f"{function!r} cannot be made in parts; expected one of {', '.join(jobs.names())}"
         )
-    where = Path(file).absolute()
+    where = local_path(file).absolute()
     if where.exists():
         raise StoreError("there is such a file already; expected none", path=os.fspath(file))
     if bound.get("dry_run"):

@@ -23,7 +23,7 @@ from zstore.storage.base import (
     hold_name,
     join_key,
 )
-from zstore.storage.kinds import REFERENCES, TILES, check_target
+from zstore.storage.kinds import REFERENCES, TILES, check_target, local_path
 from zstore.storage.local import LocalStore, confirm_directory, confirm_files, make_directory
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import STAGE, current_storage_options, file_of, open_store, without_password
@@ -59,6 +59,7 @@ __all__ = [
     "hold_name",
     "is_durable",
     "join_key",
+    "local_path",
     "make_directory",
     "once",
     "open_store",

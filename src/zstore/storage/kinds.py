@@ -223,6 +223,17 @@ def check_target(name: str, kind: FileKind = ZSTORE) -> None:
     raise error
 
 
+def local_path(target: str | os.PathLike[str]) -> Path:
+    """The path of a file or folder that is made on a disk of this machine.
+
+    Raises
+        StoreError: it is a URL, of which a path would be a folder that is named like the scheme.
+    """
+    if "://" in os.fspath(target):
+        raise StoreError("expected a path on a disk, not a URL", path=os.fspath(target))
+    return Path(target)
+
+
 def is_netcdf(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins as NetCDF (of any version) or HDF5."""
     place = Path(path)

@@ -183,6 +183,9 @@ def open_store(
     elif REMOTE.fullmatch(scheme):
         if not read_only and is_new:
             check_target(text)
+            if kind_by_name(text) is ZIP:
+                expected = "expected a path on a disk, or another name; a zip file elsewhere is only read"
+                raise StoreError(f"'.zip' is the ending of a zip file; {expected}", path=text)
         elif ".zarr#" in text:
             above, _, below = text.partition("#")
             text = f"{above}/{below.lstrip('/')}"

@@ -39,7 +39,7 @@ from zstore.plugin.jobs import (
 )
 from zstore.plugin.jobs import Sources as SourceVersions
 from zstore.plugin.stores import TILES as ARCHIVES
-from zstore.plugin.stores import LocalStore, check_target, confirm_directory, confirm_files
+from zstore.plugin.stores import LocalStore, check_target, confirm_directory, confirm_files, local_path
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
 from zstore_serve.queries import (
@@ -214,13 +214,13 @@ def export(
 
     Raises
         StoreError: the target exists already, or an interrupted export is there and is not resumed; the
-            target is named as something else is.
+            target is named as something else is, or a URL.
         ChangedError: the store was written to while tiles were made, or since the target was.
         MetadataError: an argument is wrong, or no tile would show anything.
         UnsupportedError: a tile would read too many cells, for want of coarser levels.
     """
     how = How(**words)
-    place, sources = Path(target), Sources((source,), storage_options)
+    place, sources = local_path(target), Sources((source,), storage_options)
     scenes = sources.scenes
     if collection is None and len(scenes) > 1:
         raise MetadataError(f"collection is missing; expected one of {', '.join(scenes)}")
@@ -254,7 +254,7 @@ def export_site(
     how = How(**words)
     kept = Sources(tuple(sources), storage_options)
     parts = tuple(_plan_scene(scene, f"{name}/", None, None, "") for name, scene in kept.scenes.items())
-    return TileExport(kept, Path(target), parts, format, _write_site, how).carry_out()
+    return TileExport(kept, local_path(target), parts, format, _write_site, how).carry_out()
 
 
 def _plan_scene(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zstore.errors import StoreError
 from zstore.jobs.how import How
-from zstore.storage.kinds import FileKind, check_target
+from zstore.storage.kinds import FileKind, check_target, local_path
 from zstore.storage.local import confirm_directory, confirm_files
 
 
@@ -18,10 +18,10 @@ def check_new_file(target: str | os.PathLike[str], kind: FileKind, how: How) -> 
     """The path of a file that can be made.
 
     Raises
-        StoreError: a file is there (unless `overwrite`), there is no directory for it, or it has another
-            ending than its kind's.
+        StoreError: a file is there (unless `overwrite`), it is a URL, there is no directory for it, or it has
+            another ending than its kind's.
     """
-    path = Path(target)
+    path = local_path(target)
     check_target(path.name, kind)
     if path.exists() and not how.overwrite:
         raise StoreError("a file is there already; expected none, or overwrite", path=str(path))

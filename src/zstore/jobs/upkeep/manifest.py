@@ -44,6 +44,7 @@ from zstore.nodes.nearby import say_near
 from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key
+from zstore.storage.kinds import local_path
 from zstore.storage.local import LocalStore
 
 # How many bytes of a value are read at once.
@@ -118,7 +119,7 @@ class Manifest:
         Raises
             StoreError: the file cannot be written.
         """
-        path = Path(file)
+        path = local_path(file)
         if path.exists() and not path.is_file() and not path.is_dir():
             try:
                 with path.open("wb") as device:
@@ -415,7 +416,7 @@ def manifest(
     left_out = (lambda key: key != own, [own] if own is not None else [])
     listed = ListedKeys(at, *left_out)
     if file is not None:
-        _check_room(Path(file).resolve(), len(listed.lines))
+        _check_room(local_path(file).resolve(), len(listed.lines))
     sums, done = Spool(), 0
 
     def take(_: int, size: int, hashed: list[tuple[Piece, Fault]]) -> None:
