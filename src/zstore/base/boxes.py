@@ -53,7 +53,7 @@ def meet(one: Box, other: Box) -> Box:
 
 
 def hull(boxes: Sequence[Box]) -> Box:
-    """The smallest box around some; empty ones are ignored unless all are."""
+    """The smallest box that contains all of these boxes; empty ones do not count unless all are empty."""
     sides = zip(*([box for box in boxes if volume(box)] or boxes[-1:]), strict=True)
     return tuple(slice(min(s.start for s in each), max(s.stop for s in each)) for each in sides)
 

@@ -421,7 +421,7 @@ def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> 
 
 
 class _Refused:
-    """A context in which errors of indexing are those of the selection."""
+    """A context that raises errors of numpy's indexing as SelectionError."""
 
     def __enter__(self) -> None: ...
 

@@ -401,7 +401,7 @@ class Steps:
 
     @property
     def are_later(self) -> bool:
-        """Whether inputs, of which there may be many, are made later than the steps that have them."""
+        """Whether inputs of joins are made when they are first needed, as in documents of very many steps."""
         return len(self._members) > TABLE_COUNT
 
     def make(self, number: int) -> ViewStep:

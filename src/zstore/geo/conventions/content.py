@@ -786,7 +786,7 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
 def _misplaced(
     content: Mapping[str, Any], geo: GeoModel, node: Node, findings: list[Finding]
 ) -> Iterator[tuple[str, Any, Any]]:
-    """(member, the model's value, its own) of each CRS and extent that STAC's datacube has otherwise."""
+    """(member, expected, stated) for each CRS and extent in which STAC's datacube differs from the model."""
     stated = content.get("cube:dimensions", member_of(content.get("properties"), "cube:dimensions"))
     for name, said in stated.items() if isinstance(stated, Mapping) else ():
         axis, system = member_of(said, "axis"), member_of(said, "reference_system")

@@ -413,7 +413,7 @@ def _parse_transform(node: Node, findings: list[Finding]) -> tuple[tuple[str, Af
 
 
 def _is_of_this_shape(node: Node, findings: list[Finding]) -> bool:
-    """Whether STAC's `proj:shape`, if present, is the array's: levels inherit the finest's."""
+    """Whether STAC's `proj:shape` fits the array or is missing; levels may inherit the finest level's."""
     shape = parse_numbers(node.attrs.get("proj:shape"), 2)
     if shape is None or not is_array(node) or set(shape) <= set(node.shape):
         return True

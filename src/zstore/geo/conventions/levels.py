@@ -324,7 +324,7 @@ class LevelPlace:
 
 
 def find_others(levels: Sequence[LevelPlace]) -> None:
-    """Say of each level, the finest first, of how many items each of its own is along other dimensions."""
+    """Set each level's factors along dimensions other than y and x, by the shapes of its arrays."""
     finest, steps = levels[0], dict[str, int]()
     for before, level in pairwise(levels):
         name = next((one for one in level.grids if one in finest.grids and one in before.grids), None)
@@ -597,7 +597,7 @@ class Multiscales(Convention):
         return {"": Document(kind="group", attributes={"multiscales": items})}
 
     def dialects(self, node: Node) -> Iterator[str]:
-        """The dialect of the list."""
+        """The dialect that lists the levels."""
         stated = node.attrs.get("multiscales")
         if is_group(node) and isinstance(stated, (list, tuple)) and not is_ome(stated):
             yield "Multiscale Arrays"

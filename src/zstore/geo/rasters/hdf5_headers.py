@@ -280,7 +280,7 @@ class FileForm(Generic[T]):
 
     @once
     def _casts(self) -> tuple[Sequence[_Cast], Mapping[int, int]] | None:
-        """The blocks, and the numbers of addresses; None if it cannot be said how one leads to others."""
+        """(layouts of the blocks, their numbers by address); None where links between blocks are unknown."""
         numbers, casts = {self._root: 0}, []
         for block in self._blocks:
             if block.address not in numbers:

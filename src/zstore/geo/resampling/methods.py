@@ -479,7 +479,7 @@ class Run(NamedTuple):
     def _combine(
         self, source: Array, result: Array, windows: list[tuple[Array, Array] | None] | None
     ) -> None:
-        """Make every cell from one window; `windows` are their positions unless they are whole factors."""
+        """Fill `result`, each cell from its own window; `windows` is None where all have the same size."""
         steps = [min(span.factor, max(span.size, 1)) for span in self.spans]
         if windows is not None:
             steps = [1 if window is None else int(window[1].max()) for window in windows]
