@@ -657,7 +657,7 @@ def _note(
     tried: Sequence[object],
     asked: Iterable[tuple[str, int]],
 ) -> None:
-    """Count the attempts that libcurl has made in place of `client`, whose errors are told what they took.
+    """Count the attempts that libcurl has made in place of `client`; errors get the client and their seconds.
 
     asked  key and bytes sent of each
     """
