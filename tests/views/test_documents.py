@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import tracemalloc
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,6 +24,10 @@ from zstore.errors import (
     UnsupportedError,
     ZstoreError,
 )
+from zstore.geo.rasters.raster import raster_sources
+from zstore.jobs.chunks import as_array
+from zstore.jobs.source import Source
+from zstore.model.grid import RegularGrid
 from zstore.views import document
 from zstore.views.tables import Tables, render_tables
 
@@ -90,10 +95,16 @@ def test_documents_move_with_their_arrays(array: zstore.Array, tmp_path: Path) -
     (array.lazy + 1).save(tmp_path / "data" / "a.view.json")
     text = (tmp_path / "data" / "a.view.json").read_text()
     assert '"url":"a.zarr","path":"inner/a"' in text and str(tmp_path) not in text
-    (tmp_path / "data").rename(tmp_path / "moved")
-    opened: Any = zstore.open(f"{tmp_path}/moved/a.view.json", mode="r")
+    moved = tmp_path / "mövéd #1, 50 %+20"
+    (tmp_path / "data").rename(moved)
+    opened: Any = zstore.open(f"{moved}/a.view.json", mode="r")
     np.testing.assert_array_equal(opened.read(), DATA + 1)
-    zstore.open_array(tmp_path / "moved" / "a.zarr", "inner/a").resize((5, 8))
+    opened.save(moved / "again.view.json")
+    zstore.open_array(moved / "a.zarr", "inner/a").lazy.save(moved.as_uri() + "/opened.view.json")
+    assert (moved / "again.view.json").read_text() == text
+    np.testing.assert_array_equal(zstore.open(moved / "opened.view.json")[...].read(), DATA)
+    moved = moved.rename(tmp_path / "moved")
+    zstore.open_array(moved / "a.zarr", "inner/a").resize((5, 8))
     with pytest.raises(ChangedError, match=r"shape \(5, 8\) .* expected \(6, 8\)"):
         zstore.open(f"{tmp_path}/moved/a.view.json")[...].read()
     (tmp_path / "moved" / "a.zarr").rename(tmp_path / "gone")
@@ -111,6 +122,47 @@ def test_arrays_elsewhere_are_read_where_they_are_allowed(array: zstore.Array, t
         np.testing.assert_array_equal(view.read(), DATA)
     with pytest.raises(StoreError, match="out of the place"):
         zstore.open(document, storage_options={"allow": tmp_path / "dat"})
+    document.write_text(document.read_text().replace(f"{tmp_path}/data/a.zarr", "s3://bucket/a"))
+    view = zstore.open(document, storage_options={"allow": "s3://bucket", "region": "eu"})
+    assert view._step.array.storage_options == {"region": "eu"}, "options of arrays in a bucket"
+    with pytest.raises(StoreError, match=r"unknown storage options \['region'\]"):
+        zstore.open(document, storage_options={"allow": tmp_path, "region": "eu"})
+
+
+class Numbered(Source):
+    """A source whose URL opens nothing."""
+
+    shape, dtype, grid, url = (3,), np.dtype("i8"), RegularGrid((2,)), "numbered:3"
+
+    def version(self) -> str:
+        return "1"
+
+    def read(self, box: Any, out: Any = None) -> Any:
+        return np.arange(3)[box]
+
+
+def test_views_of_files_and_of_their_sources_lead_to_the_files(array: zstore.Array, tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    zstore.copy(place / "a.zarr", place / "a.zip")
+    cached = zstore.CachedStore(str(place / "a.zarr"), tmp_path / "kept")
+    found: list[tuple[Any, str]] = [(zstore.open_array(place / "a.zip", "inner/a"), "a.zip")]
+    found += [(zstore.open_array(cached, "inner/a", mode="r"), "a.zarr")]
+    if find_spec("rasterio"):
+        where = {"proj:code": "EPSG:32632", "spatial:dimensions": ["y", "x"]}
+        where["spatial:transform"] = [10, 0, 0, 0, -10, 0]
+        scene = zstore.create_group(tmp_path / "scene", attributes=where)
+        scene.create_array("b", data=DATA, dimension_names=["y", "x"])
+        zstore.zarr_to_raster(scene, place / "a.tif")
+        [source] = raster_sources(place / "a.tif").values()
+        found += [(zstore.open(place / "a.tif")["b"], "a.tif"), (source, "a.tif")]
+        found += [(as_array(source), "a.tif")]
+    for source, name in found:
+        view = zstore.view(source) + 1
+        view.save(place / "a.view.json")
+        assert json.loads((place / "a.view.json").read_text())["steps"][0]["url"] == name
+        for options in (None, {"allow": tmp_path}):
+            again: Any = zstore.open(place / "a.view.json", storage_options=options)
+            np.testing.assert_array_equal(again.read(), DATA + 1)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +204,8 @@ def test_what_has_no_document(array: zstore.Array, tmp_path: Path) -> None:
         (in_memory.lazy, "in memory has no document"),
         (objects.lazy, "expected numbers, times"),
         (np.divmod(array.lazy, 2)[0].map(len, dtype="i2"), "function len"),
+        (zstore.view(Numbered()), "a view of a Numbered has no document; .* or a source whose URL opens it"),
+        (zstore.view(as_array(Numbered())), "in memory has no document"),
     ]:
         with pytest.raises(UnsupportedError, match=message):
             view.save(tmp_path / "a.view.json")

@@ -581,11 +581,10 @@ class SourceStore(ModelStore):
     documents    what is stored: the documents of all nodes, and arrays that are of no source; None: nothing
     models       of all nodes by path, whose documents are made when one is asked for; None: these are there
     sources      by the paths of their arrays
-    has_address  whether the URL opens the same store again
+    has_address  whether the URL opens the same store again: that of a class which a scheme opens, as a rule
     """
 
     read_only = True
-    has_address = True
 
     def __init__(
         self,
@@ -596,6 +595,7 @@ class SourceStore(ModelStore):
     ) -> None:
         self._url, self._stored, self.sources, self.models = url, documents, sources, models
         self.request_count = max((one.request_count for one in sources.values()), default=1)
+        self.has_address = type(self) is not SourceStore
 
     @once
     def documents(self) -> MemoryStore:

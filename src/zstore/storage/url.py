@@ -247,6 +247,22 @@ def find_file(path: str) -> tuple[str, str, str] | None:
     return None
 
 
+def file_address(url: str) -> str | None:
+    """The path, or the URL elsewhere, of the file whose store has this URL, by which it opens as that store.
+
+    None for other stores, and for files that open by their scheme alone.
+    """
+    match = SCHEME.match(url)
+    if match is None or match[1].lower() == "file" or is_remote(url):
+        return None
+    scheme, rest = match[1].lower(), url[match.end() :]
+    for path in dict.fromkeys((rest, unquote(rest))):
+        found = _find_remote(path) if is_remote(path) else find_file(path) or find_pattern(path)
+        if found is not None and (found[0], found[2]) == (scheme, ""):
+            return path
+    return None
+
+
 def find_pattern(text: str) -> tuple[str, str, str] | None:
     """(scheme, URL, path inside) of a pattern of several hierarchies; None for a path or URL of one."""
     is_far = SCHEME.match(text) is not None

@@ -14,10 +14,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 import numpy as np
 
@@ -25,10 +26,14 @@ from zstore.base.once import once
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError, ZstoreError
 from zstore.extensions.registry import makers
 from zstore.indexing.transform import IndexTransform
+from zstore.jobs.chunks import SourceStore, shown_source, source_of
+from zstore.jobs.source import Source
 from zstore.nodes.array import Array
-from zstore.storage.base import Store, join_url
+from zstore.nodes.open import open_array
+from zstore.storage.base import Store, join_key, join_url
+from zstore.storage.kinds import REFERENCES, VIEW, kind_by_name
 from zstore.storage.references import absolute_address, is_below
-from zstore.storage.url import open_store
+from zstore.storage.url import file_address, open_store
 from zstore.views.flat import hash_items
 from zstore.views.functions import ACROSS, BY_PLACE, Across, Call, Cast, Input, Unpack
 from zstore.views.items import (
@@ -85,14 +90,17 @@ def read(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -> V
     """
     given = dict(options or {})
     allowed = given.pop("allow", ())
-    places = [allowed] if isinstance(allowed, str | os.PathLike) else [*allowed]
-    store, name = _beside(target, given or None, read_only=True)
+    places = [os.fspath(one) for one in ([allowed] if isinstance(allowed, str | os.PathLike) else allowed)]
+    # Of a document in a directory, options are those of the arrays elsewhere that it may lead to.
+    is_near = absolute_address(os.fspath(target)).startswith("file://")
+    are_of_others = is_near and any("://" in absolute_address(one).removeprefix("file://") for one in places)
+    store, name = _beside(target, None if are_of_others else given or None, read_only=True)
     where = join_url(store.url, name)
     data = store.get(name)
     if data is None:
         raise NotFoundError("no view there; expected a JSON document", path=where)
     try:
-        addresses = Addresses(_folder(store), [os.fspath(place) for place in places], given)
+        addresses = Addresses(_folder(store), places, given)
         return parse(json.loads(bytes(data)), addresses, f"{where}#{hashlib.sha256(data).hexdigest()}")
     except ZstoreError as error:
         raise error.locate(path=where) from None
@@ -111,7 +119,14 @@ def _beside(
 
 
 def _folder(store: Store) -> str:
-    return absolute_address(store.url).rstrip("/")
+    return _full(store.url).rstrip("/")
+
+
+def _full(address: str) -> str:
+    """An address with its protocol; a path on this machine is absolute, and no character of it is escaped."""
+    if address.startswith("file://"):
+        address = os.fsdecode(unquote_to_bytes(address.removeprefix("file://")))
+    return absolute_address(address)
 
 
 class Addresses:
@@ -120,7 +135,7 @@ class Addresses:
     def __init__(self, folder: str, allowed: Sequence[str], options: Mapping[str, Any]) -> None:
         self._folder = folder
         self._allowed = allowed
-        self._places = {folder, *(absolute_address(place).rstrip("/") for place in allowed)}
+        self._places = {folder, *(_full(place).rstrip("/") for place in allowed)}
         self._options = options
 
     def settle(self, url: str) -> str:
@@ -130,9 +145,13 @@ class Addresses:
             StoreError: it is not allowed.
         """
         is_whole = "://" in url or url.startswith("/")
-        full = absolute_address(url if is_whole else f"{self._folder}/{url}")
+        full = _full(url) if is_whole else absolute_address(f"{self._folder}/{url}")
         # A URL in a URL, or an adapter, would lead to another place than it begins with.
-        is_plain = full.count("://") == 1 and "::" not in full and "|" not in full and unquote(full) == full
+        is_plain = full.count("://") == 1 and "::" not in full and "|" not in full
+        if full.startswith("file://"):
+            is_plain &= ".." not in unquote(full).split("/")
+        else:
+            is_plain &= unquote(full) == full
         if not is_plain or not is_below(full, self._places):
             raise StoreError(
                 f"it leads to {url!r}, out of the place of its document; expected the storage option 'allow' "
@@ -143,7 +162,9 @@ class Addresses:
     def options(self, url: str) -> Mapping[str, Any] | None:
         """The storage options for an address."""
         if "://" not in url:
-            return {"allow": self._allowed} if self._allowed else None
+            # Of files, those that lead on to others.
+            is_linking = self._allowed and (kind_by_name(url) in (REFERENCES, VIEW) or Path(url).is_dir())
+            return {"allow": self._allowed} if is_linking else None
         is_web = url.startswith(("http://", "https://"))
         return {**self._options, **({"allow_redirects": False} if is_web else {})} or None
 
@@ -207,7 +228,21 @@ def _shown(step: ViewStep) -> ViewStep | None:
 
 def _has_address(array: Array) -> bool:
     """Whether the store's URL opens it again, which that of a group's part does not."""
-    return getattr(array.store.holder("")[0], "has_address", True)
+    holder, _ = array.store.holder(join_key(array.path, "zarr.json"))
+    return not isinstance(holder, SourceStore) or holder.has_address
+
+
+def _find_address(source: Any) -> tuple[str, str] | None:
+    """The URL and the path by which a source opens as an array; None where they open nothing like it."""
+    if not isinstance(source, Source):
+        return None
+    for path in dict.fromkeys((source.name, "")):
+        with suppress(ZstoreError, OSError, ValueError):  # a URL may mean nothing to anybody
+            found = source_of(open_array(source.url, path or None, "r"))
+            marks = ((type(one), one.shape, one.dtype, _full(one.url)) for one in (found, source))
+            if next(marks) == next(marks):
+                return source.url, path
+    return None
 
 
 def _render_source(step: ViewStep, folder: str) -> Json:
@@ -224,29 +259,38 @@ def _render_source(step: ViewStep, folder: str) -> Json:
             "with": {name: _render_value(value) for name, value in making.options.items()},
             **({} if making.url is None else {"url": _relative(making.url, folder)}),
         }
-    if not isinstance(step, StoredItems):
-        raise UnsupportedError(
-            f"a view of {_name(step)} has no document; expected stored arrays, which have addresses"
-        )
-    array = step.array
-    url, path = (array.store.url, array.path) if isinstance(array, Array) else (array.url, array.path)
+    array: Any = step.array if isinstance(step, StoredItems) else None
     if isinstance(array, Array) and (array.store.in_memory or not _has_address(array)):
-        raise UnsupportedError(
-            "a view of an array in memory has no document; expected arrays with addresses", path=url
-        )
+        address = _find_address(shown_source(array.store, array.path))
+        if address is None:
+            raise UnsupportedError(
+                "a view of an array in memory has no document; expected arrays with addresses",
+                path=array.store.url,
+            )
+    elif array is None:
+        address = _find_address(getattr(step, "source", None))
+        if address is None:
+            raise UnsupportedError(
+                f"a view of {_name(step)} has no document; expected stored arrays, which have addresses, or "
+                "a source whose URL opens it"
+            )
+    else:
+        address = array.store.url if isinstance(array, Array) else array.url, array.path
+    url, path = address
+    grid = step.source.grid if isinstance(step, BoxedItems) else None
     return {
         "step": "array",
         "url": _relative(url, folder),
         "path": path,
         "shape": list(step.shape),
         "dtype": render_dtype(step.dtype),
-        "chunks": list(array.chunks),
+        "chunks": list(array.chunks if grid is None else grid.chunk_shape),
     }
 
 
 def _relative(url: str, folder: str) -> str:
     """An address as a document in a folder has it."""
-    full = absolute_address(url)
+    full = _full(file_address(url) or url)
     is_below = folder and full.startswith(f"{folder}/")
     return full[len(folder) + 1 :] if is_below else full.removeprefix("file://")
 

@@ -201,7 +201,6 @@ class _Part:
         said += [] if self.bbox is None else [f"bbox={','.join(map(str, self.bbox))}"]
         said += [] if self.arrays is None else [f"arrays={','.join(self.arrays)}"]
         shown = SourceStore(f"{place_of(self.whole)}[{';'.join(said)}]", store, sources)
-        shown.has_address = False
         made = open_node(shown, mode="r")
         assert isinstance(made, Group), "the part of a group is one"
         return made
