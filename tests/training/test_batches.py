@@ -106,7 +106,10 @@ def test_a_state_goes_on_with_the_same_samples(array: zstore.Array, memory: int)
         )
 
     whole = [batch.copy() for batch in make()]
-    assert len(whole) == 3 * 17 and not np.array_equal(whole[0], whole[17])
+    assert len(whole) == len(make()) == 3 * 17 and not np.array_equal(whole[0], whole[17])
+    assert make().report.batch_count == 17
+    with pytest.raises(TypeError, match="without end"):
+        len(array.batches(sample={"time": 2}, epochs=None))
     states = []
     with make() as batches:
         for taken, _ in enumerate(batches, 1):
@@ -299,12 +302,24 @@ def test_no_samples_make_no_batches(tmp_path: Path, array: zstore.Array) -> None
         ({"sample": {"time": 2}, "rank": 2, "world": 2}, "rank 2 of 2"),
         ({"sample": {"time": 2}, "shuffle": "all"}, "shuffle is 'all'"),
         ({"sample": {"time": 2}, "batch_size": 0}, "batch_size is 0"),
+        ({"sample": {"time": 2}, "epochs": 0}, "epochs is 0; expected 1 or more, or None"),
+        ({"sample": {"time": 2}, "memory": 1e9}, "memory is 1000000000.0; expected a whole number"),
+        ({"sample": {"time": 2}, "batch_size": "8"}, "batch_size is '8'; expected a whole number"),
         ({"sample": {"time": 2}, "normalize": (0, 1)}, "dtype='f4'"),
+        ({"sample": {"time": 2}, "dtype": "f4", "normalize": (0,)}, "expected a mean and a standard dev"),
+        (
+            {"sample": {"time": 2}, "dtype": "f4", "normalize": (np.zeros(5), 1)},
+            r"mean of normalize has shape \(5,\); expected one that broadcasts to a sample, \(2, 6, 7\)",
+        ),
+        (  # a deviation for each sample of a batch
+            {"sample": {"time": 2}, "dtype": "f4", "normalize": (0, np.ones((32, 1, 1, 1)))},
+            r"deviation of normalize has shape \(32, 1, 1, 1\)",
+        ),
         ({"sample": {"time": 2}, "mixing": 0.99, "memory": 2000}, "which takes more"),
     ],
 )
 def test_what_makes_no_sense_is_an_error(array: zstore.Array, options: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         array.batches(**options)
 
 

@@ -58,7 +58,7 @@ def _dataset_class() -> type[Any]:
 
         def state_dict(self) -> dict[str, Any]:
             """The state of this worker's batches."""
-            state: dict[str, Any] = (self._own or self._batches).state()
+            state: dict[str, Any] = (self._batches if self._own is None else self._own).state()
             return state
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -94,6 +94,17 @@ class Batches:
         return f"<Batches of {self._making.samples.count:,} samples in batches of {self._making.batch_size}>"
 
     def __len__(self) -> int:
+        """The number of batches of an iteration, of all its epochs.
+
+        Raises
+            TypeError: it has no end.
+        """
+        if self._epochs is None:
+            raise TypeError("batches without end have no length; expected `epochs`")
+        return self._epochs * self._batch_count
+
+    @property
+    def _batch_count(self) -> int:
         making = self._making
         whole, rest = divmod(making.count, making.batch_size)
         return whole + (rest > 0 and not making.drop_last)
@@ -225,7 +236,7 @@ class Batches:
         order = self._order(0, plan.blocks(0))
         return BatchReport(
             sample_count=making.samples.count,
-            batch_count=len(self),
+            batch_count=self._batch_count,
             block=plan.shape,
             block_size=plan.size,
             window=order.window if isinstance(order, BlockOrder) else 0,
@@ -348,11 +359,14 @@ def batches(
     if at is not None and (crops or strides):
         raise ValueError("at with a crop or a stride; expected the one or the other")
     _check_rank(rank, world)
-    for word, number in {"batch_size": batch_size, "memory": memory, "ahead": ahead}.items():
+    words = {"batch_size": batch_size, "memory": memory, "ahead": ahead, "epochs": epochs}
+    for word, number in words.items():
+        if word == "epochs" and number is None:
+            continue
+        if not isinstance(number, int | np.integer):
+            raise TypeError(f"{word} is {number!r}; expected a whole number")
         if number < 1:
-            raise ValueError(f"{word} is {number}; expected 1 or more")
-    if epochs is not None and epochs < 1:
-        raise ValueError(f"epochs is {epochs}; expected 1 or more, or None")
+            raise ValueError(f"{word} is {number}; expected 1 or more{', or None' * (word == 'epochs')}")
     if shuffle not in ("blocks", "full", False):
         raise ValueError(f"shuffle is {shuffle!r}; expected 'blocks', 'full' or False")
     if on_error not in ("raise", "skip"):
@@ -377,7 +391,7 @@ def batches(
     inputs, targets = _parts(members, dimensions, leads)
     samples = Samples(members, dimensions, inputs + targets, _positions(at, dimensions), seed)
     dtypes = [members[p.source].dtype if dtype is None else np.dtype(dtype) for p in samples.parts]
-    scales = [_scale(normalize, names, p.source, kind) for p, kind in zip(samples.parts, dtypes, strict=True)]
+    scales = [_scale(normalize, names, p, kind) for p, kind in zip(samples.parts, dtypes, strict=True)]
     arrange = partial(_arrange, names, tuple(p.source for p in inputs), tuple(p.source for p in targets))
     making = Making(
         samples=samples,
@@ -553,19 +567,29 @@ def _parts(
     return inputs, targets
 
 
-def _scale(normalize: Any, names: Any, source: int, dtype: np.dtype[Any]) -> tuple[Items, Items] | None:
-    """The mean and deviation by which a source's items are normalized."""
+def _scale(normalize: Any, names: Any, part: SampleArray, dtype: np.dtype[Any]) -> tuple[Items, Items] | None:
+    """The mean and deviation by which an array of samples is normalized."""
     if isinstance(normalize, Mapping):
         if not isinstance(names, list) or not {*normalize} <= {*names}:
             raise ValueError(f"normalize is for {[*normalize]}; expected names of the sources: {names}")
-        normalize = normalize.get(names[source])
+        normalize = normalize.get(names[part.source])
     if normalize is None:
         return None
     if dtype.kind not in "fc":
         raise ValueError(
             f"items of {dtype} are normalized to no whole numbers; expected dtype='f4', for example"
         )
+    if not isinstance(normalize, Sequence | np.ndarray) or len(normalize) != 2:
+        raise ValueError(f"normalize is {normalize!r}; expected a mean and a standard deviation")
     mean, deviation = (np.asarray(one, dtype) for one in normalize)
+    for word, one in (("mean", mean), ("standard deviation", deviation)):
+        # One that has more dimensions than a sample would differ from sample to sample of a batch.
+        lengths = zip(reversed(one.shape), reversed(part.shape), strict=False)
+        if one.ndim > len(part.shape) or any(length not in (1, whole) for length, whole in lengths):
+            raise ValueError(
+                f"the {word} of normalize has shape {one.shape}; expected one that broadcasts to a sample, "
+                f"{part.shape}"
+            )
     if not deviation.all():
         raise ValueError("a standard deviation is 0; expected another number")
     return mean, deviation
