@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -298,6 +299,14 @@ def test_cached_arrays_see_what_is_written(store):
         assert cached[0, 1] == value
         cached[3, 3] = value + 1
         assert array[3, 3] == cached[3, 3] == value + 1
+
+
+def test_what_belongs_to_an_array_is_pickled(tmp_path) -> None:
+    array = zstore.create_array(tmp_path / "a", data=np.arange(6), chunks=(2,), attributes={"units": "K"})
+    attributes, blocks, points = pickle.loads(pickle.dumps([array.attrs, array.blocks, array.vindex]))
+    attributes["units"] = "m"
+    assert zstore.open_array(tmp_path / "a").attrs["units"] == "m"
+    assert blocks[1].tolist() == [2, 3] and points[[5, 0],].tolist() == [5, 0]
 
 
 def test_errors_of_wrong_arguments_say_the_value_and_what_was_expected(tmp_path) -> None:

@@ -433,7 +433,7 @@ class _Refused:
 _refused = _Refused()
 
 
-def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selection: Any) -> Selected:
+def select_blocks(grid: Grid, layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
     """Plan `array.blocks[selection]`: whole chunks, by their index in the grid.
 
     Raises

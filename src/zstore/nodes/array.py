@@ -526,8 +526,7 @@ class Array(ArrayNames):
     @property
     def blocks(self) -> Indexer:
         """Selection of whole chunks (or shards) by their index in the grid: `array.blocks[0, 1:3]`."""
-        grid = self._model.grid
-        return self._indexer(lambda layout, shape, key: select_blocks(layout, shape, grid, key))
+        return self._indexer(partial(select_blocks, self._model.grid))
 
     def _indexer(self, selector: Selector) -> Indexer:
         return Indexer(partial(self._read, selector=selector), partial(self.write_with, selector=selector))

@@ -246,7 +246,7 @@ class StoredNode(Generic[Model]):
     @property
     def attrs(self) -> Attributes:
         """The attributes; every change is stored at once."""
-        return Attributes(self._store, self._path, lambda: self._model, self._set_model)
+        return Attributes(self._store, self._path, partial(getattr, self, "_model"), self._set_model)
 
     def as_durable(self) -> Self:
         """The same node, opened so that completed changes survive a power cut.
