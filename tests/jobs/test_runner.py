@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from zstore.errors import StoreError
+from zstore.errors import StoreError, UnsupportedError
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Plan
 from zstore.jobs.runner import Runner, Sent, counter, units_at_once
@@ -243,6 +244,22 @@ OPENED = list[str]()
 def opened_as(name: str, count: int) -> Squares:
     OPENED.append(name)
     return Squares(count=count)
+
+
+def test_functions_without_a_name_are_sent_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Mapped(Squares):
+        function: Any = None
+
+        def make(self, unit: Any) -> Any:
+            return self.function(unit)
+
+    sent = Sent("mapped", Mapped(function=lambda unit: unit[0] + 7))
+    monkeypatch.delitem(sys.modules, "cloudpickle", raising=False)
+    with pytest.raises(UnsupportedError, match=r"units cannot be sent to other processes: .*cloudpickle"):
+        pickle.dumps(sent)
+    pytest.importorskip("cloudpickle", reason="dask brings cloudpickle")
+    assert pickle.loads(pickle.dumps(sent)).make((3, 1)) == 10
 
 
 def test_a_pool_that_breaks_is_told_in_a_sentence_and_kept() -> None:

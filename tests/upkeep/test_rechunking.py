@@ -344,6 +344,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, monke
     for memory in (1000, 0, True, "1G"):
         with pytest.raises(MetadataError, match=r"memory is .*; expected"):
             zstore.convert(tmp_path / "a", tmp_path / "b", memory=memory, **SERIES)
+    # A store with latency has two units at a time, which divide the memory; told is what both take.
+    for source, memory in ((tmp_path / "a", 1000), (Afar(tmp_path / "a"), 100_001)):
+        with pytest.raises(MetadataError, match=rf"memory is {memory} bytes; expected at least \d+") as told:
+            zstore.convert(source, tmp_path / "b", memory=memory, **SERIES)
+        least = int(str(told.value).partition("at least ")[2].partition(",")[0])
+        estimate = zstore.convert(source, tmp_path / "c", memory=least, dry_run=True, **SERIES)
+        assert estimate.memory_size <= least
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=1, free=100_000))
     with pytest.raises(StoreError, match=r"disk of '.*/b' has 97.7 KiB free; expected 120.0 KiB at least"):
         zstore.convert(tmp_path / "a", tmp_path / "b", compressors=None, **SERIES)

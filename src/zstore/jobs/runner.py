@@ -100,10 +100,20 @@ def _own_version() -> str:
 
 
 def _pickle(plan: Any) -> bytes:
-    data = pickle.dumps(plan)
-    # What a script defines is sent with it, as dask does where it sees it.
-    library = sys.modules.get("cloudpickle") if b"__main__" in data else None
-    return data if library is None else bytes(library.dumps(plan))
+    # What a script defines is sent with it, as dask does where it sees it; so is a function without a name.
+    library = sys.modules.get("cloudpickle")
+    try:
+        data = pickle.dumps(plan)
+    except ZstoreError:
+        raise
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        if library is not None:
+            return bytes(library.dumps(plan))
+        raise UnsupportedError(
+            f"units cannot be sent to other processes: {error}; expected functions that a module defines, or "
+            "the package cloudpickle, imported"
+        ) from error
+    return bytes(library.dumps(plan)) if library is not None and b"__main__" in data else data
 
 
 def check_executor(executor: Any) -> None:

@@ -163,7 +163,8 @@ class Transfer(NamedTuple):
         passes = plan_passes(
             Side.of(source),
             Side.of(target),
-            memory if is_shared and current_part() is None else memory // at_once,
+            memory,
+            shares=1 if is_shared and current_part() is None else at_once,
             is_firm=is_firm,
             threads=thread_count(),
             rooms=rooms,
@@ -310,7 +311,9 @@ class Transfer(NamedTuple):
         source, target = self.source, self.target
         most = None if executor is not None else _at_once(source, target)
         sides = Side.of(source), Side.of(target)
-        passes = plan_passes(*sides, memory // (most or 1), is_firm=False, threads=thread_count(), copies=2)
+        passes = plan_passes(
+            *sides, memory, shares=most or 1, is_firm=False, threads=thread_count(), copies=2
+        )
         # Chunks that only one array has must hold the other's fill value.
         cells = source.listing().cells.spread(source, target) | target.listing().cells
         plan = _Comparison(source, target, cells, cells, passes.steps[0].counts)
@@ -623,12 +626,14 @@ def plan_passes(
     *,
     is_firm: bool,
     threads: int,
+    shares: int = 1,
     rooms: Sequence[Room] = (),
     ratio: float = 1.0,
     copies: int = 1,
 ) -> Passes:
     """The cheapest way to write the items of one array into another.
 
+    shares        how many units divide the memory among them
     is_firm       whether `memory` that does not hold one chunk is an error, rather than exceeded
     rooms         where a scratch array may lie; the first with enough room is taken
     ratio         stored bytes for each decoded byte of the source
@@ -637,11 +642,12 @@ def plan_passes(
     Raises
         MetadataError: `is_firm`, and one chunk of the target with one of the source takes more memory.
     """
-    whole = prod(target.shape) * target.item_size
+    whole, given = prod(target.shape) * target.item_size, memory
+    memory //= shares
     direct = _choose(source, target, memory, threads, copies)
     if direct.memory > memory and is_firm:
         raise MetadataError(
-            f"memory is {memory} bytes; expected at least {direct.memory}, which chunks of "
+            f"memory is {given} bytes; expected at least {direct.memory * shares}, which chunks of "
             f"{target.grid.chunk_shape} made of chunks of {source.pieces.chunk_shape} take"
         )
     best, cost = Passes((direct,)), direct.cost
