@@ -585,6 +585,7 @@ class SourceStore(ModelStore):
     """
 
     read_only = True
+    has_address = True
 
     def __init__(
         self,
@@ -595,7 +596,8 @@ class SourceStore(ModelStore):
     ) -> None:
         self._url, self._stored, self.sources, self.models = url, documents, sources, models
         self.request_count = max((one.request_count for one in sources.values()), default=1)
-        self.has_address = type(self) is not SourceStore
+        if type(self) is SourceStore:
+            self.has_address = False
 
     @once
     def documents(self) -> MemoryStore:

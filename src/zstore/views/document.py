@@ -26,7 +26,7 @@ from zstore.base.once import once
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError, ZstoreError
 from zstore.extensions.registry import makers
 from zstore.indexing.transform import IndexTransform
-from zstore.jobs.chunks import SourceStore, shown_source, source_of
+from zstore.jobs.chunks import SourceStore, source_of
 from zstore.jobs.source import Source
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
@@ -261,21 +261,21 @@ def _render_source(step: ViewStep, folder: str) -> Json:
         }
     array: Any = step.array if isinstance(step, StoredItems) else None
     if isinstance(array, Array) and (array.store.in_memory or not _has_address(array)):
-        address = _find_address(shown_source(array.store, array.path))
+        address = None if array.store.in_memory else _find_address(source_of(array))
         if address is None:
             raise UnsupportedError(
                 "a view of an array in memory has no document; expected arrays with addresses",
                 path=array.store.url,
             )
-    elif array is None:
+    elif array is not None:
+        address = array.store.url if isinstance(array, Array) else array.url, array.path
+    else:
         address = _find_address(getattr(step, "source", None))
         if address is None:
             raise UnsupportedError(
                 f"a view of {_name(step)} has no document; expected stored arrays, which have addresses, or "
                 "a source whose URL opens it"
             )
-    else:
-        address = array.store.url if isinstance(array, Array) else array.url, array.path
     url, path = address
     grid = step.source.grid if isinstance(step, BoxedItems) else None
     return {
