@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice, product
+from itertools import compress, islice, product
 from math import prod
-from operator import lt
+from operator import ge, lt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,7 +103,8 @@ def resize(
         shrinks = any(a < b for a, b in zip(new.shape, old.shape, strict=True))
         # Resizing to the same shape again removes what an interrupted change left outside.
         if shrinks or (new.shape == old.shape and write is None):
-            _clear_outside(open_chunks(store, path, old, allow_pickle=allow_pickle), new)
+            chunks = open_chunks(store, path, old, allow_pickle=allow_pickle)
+            _clear_beyond(chunks, new.shape, stored_cells(store, path, old), looks_first=False)
 
 
 def _change(
@@ -128,7 +129,8 @@ def _change(
     if grows and write is not None:
         write(store, old, new)
     elif grows:
-        _clear_between(open_chunks(store, path, new, allow_pickle=allow_pickle), old)
+        chunks = open_chunks(store, path, new, allow_pickle=allow_pickle)
+        _clear_beyond(chunks, old.shape, _stored_between(chunks, old), looks_first=True)
     return _publish(store, path, old, new, stored)
 
 
@@ -366,54 +368,66 @@ def _take_back(chunks: _AppendedChunks, path: str, stored: _Stored | None) -> No
             chunks.store.delete_over(key, chunks.versions.pop(key))
 
 
-def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
-    """Remove stored items beyond the shape of `old` that would become visible in the larger `chunks`."""
-    new = chunks.model
-    start = new.grid.start
-    growing = [d for d, length in enumerate(old.shape) if new.shape[d] > length]
-    shared: list[Shape] = []
+def _clear_beyond(
+    chunks: Chunks, shape: Shape, stored: Iterable[tuple[str, Shape]], *, looks_first: bool
+) -> None:
+    """Delete stored chunks beyond a smaller shape, and set the items of others beyond it to the fill value.
+
+    stored       key and cell of each chunk that may have such items
+    looks_first  whether items are read before, and not written where they cannot be, or have that value
+    """
+    grid, whole = chunks.model.grid, chunks.model.shape
+    start, counts = grid.start, grid.count(shape)
+    fill: Any = single(chunks.fill_value, chunks.model.dtype)
+    edges: list[list[slice]] = []
 
     def beyond() -> Iterator[str]:
-        for cell in _stored_between(chunks, old, growing):
-            if any(start(d, at) >= old.shape[d] for d, at in enumerate(cell)):
-                yield chunks.key(cell)
-            else:
-                shared.append(cell)
+        for key, cell in stored:
+            if any(map(ge, cell, counts)):
+                yield key
+                continue
+            box = [slice(start(d, at), min(start(d, at + 1), whole[d])) for d, at in enumerate(cell)]
+            if any(side.stop > length for side, length in zip(box, shape, strict=True)):
+                edges.append(box)
 
     _delete_all(chunks.store, beyond())
 
-    def clear(cell: Shape) -> None:
-        box = [slice(start(d, c), min(start(d, c + 1), new.shape[d])) for d, c in enumerate(cell)]
-        fill: Any = single(chunks.fill_value, new.dtype)
-        for d in growing:
-            if box[d].stop > old.shape[d]:
-                region = (*box[:d], slice(old.shape[d], box[d].stop), *box[d + 1 :])
-                plan = plan_basic(chunks.layout, region)
-                items = np.empty(plan.shape, new.dtype)
-                try:
-                    chunks.read(plan, items)
-                except CodecError:
-                    continue  # reading a damaged chunk is an error, so nothing becomes visible
-                if not is_filled(items, fill[()]):
-                    chunks.write(plan_basic(chunks.write_layout, region), np.broadcast_to(fill, plan.shape))
+    def clear(box: list[slice]) -> None:
+        for d, length in enumerate(shape):
+            if box[d].stop > length:
+                region = (*box[:d], slice(length, box[d].stop), *box[d + 1 :])
+                if not looks_first or _has_items(chunks, region, fill):
+                    plan = plan_basic(chunks.write_layout, region)
+                    chunks.write(plan, np.broadcast_to(fill, plan.shape))
 
-    map_threads(clear, shared, waiting_count=_waiting_count(chunks))
+    map_threads(clear, edges, waiting_count=_waiting_count(chunks))
 
 
-def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> Iterator[Shape]:
-    """The cells of stored chunks with items beyond the shape of `old` and inside that of `chunks`."""
+def _has_items(chunks: Chunks, region: tuple[slice, ...], fill: Any) -> bool:
+    """Whether a region has other items than the fill value; not if it cannot be read: nothing is visible."""
+    plan = plan_basic(chunks.layout, region)
+    items = np.empty(plan.shape, chunks.model.dtype)
+    try:
+        chunks.read(plan, items)
+    except CodecError:
+        return False
+    return not is_filled(items, fill[()])
+
+
+def _stored_between(chunks: Chunks, old: ArrayModel) -> Iterator[tuple[str, Shape]]:
+    """Key and cell of stored chunks with items beyond the shape of `old` and inside that of `chunks`."""
     new = chunks.model
     counts = new.grid.count(new.shape)
+    growing = [d for d, length in enumerate(old.shape) if new.shape[d] > length]
     # Along each dimension, the number of chunks that hold old items only.
     inside = list(counts)
     for d in growing:
         last = new.grid.count(old.shape)[d]
         inside[d] = last - (last > 0 and new.grid.start(d, last) > old.shape[d])
     if prod(counts) - prod(inside) > PROBED_COUNT:
-        for _, cell in stored_cells(chunks.store, chunks.path, new):
-            is_inside = all(place < count for place, count in zip(cell, counts, strict=True))
-            if is_inside and any(cell[d] >= inside[d] for d in growing):
-                yield cell
+        for key, cell in stored_cells(chunks.store, chunks.path, new):
+            if all(map(lt, cell, counts)) and any(cell[d] >= inside[d] for d in growing):
+                yield key, cell
         return
     cells = (
         cell
@@ -426,39 +440,9 @@ def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> 
         )
     )
     while window := list(islice(cells, PROBED_AT_ONCE)):
-        found = chunks.store.get_many([(chunks.key(cell), ByteRange(0, 1)) for cell in window])
-        yield from (cell for cell, value in zip(window, found, strict=True) if value is not None)
-
-
-def _clear_outside(chunks: Chunks, new: ArrayModel) -> None:
-    """Delete the chunks outside the shape of `new`, and clear the items of edge chunks beyond it."""
-    old = chunks.model
-    start = old.grid.start
-    counts = old.grid.count(new.shape)
-    edges: list[Shape] = []
-
-    def end(cell: Shape, d: int) -> int:
-        return min(start(d, cell[d] + 1), old.shape[d])
-
-    def outside() -> Iterator[str]:
-        for key, cell in stored_cells(chunks.store, chunks.path, old):
-            if any(place >= count for place, count in zip(cell, counts, strict=True)):
-                yield key
-            elif any(end(cell, d) > length for d, length in enumerate(new.shape)):
-                edges.append(cell)
-
-    _delete_all(chunks.store, outside())
-
-    def clear(cell: Shape) -> None:
-        fill = single(chunks.fill_value, old.dtype)
-        for d, length in enumerate(new.shape):
-            if end(cell, d) > length:
-                region = [slice(start(axis, c), start(axis, c + 1)) for axis, c in enumerate(cell)]
-                region[d] = slice(length, end(cell, d))
-                plan = plan_basic(chunks.write_layout, tuple(region))
-                chunks.write(plan, np.broadcast_to(fill, plan.shape))
-
-    map_threads(clear, edges, waiting_count=_waiting_count(chunks))
+        keys = [*map(chunks.key, window)]
+        found = chunks.store.get_many([(key, ByteRange(0, 1)) for key in keys])
+        yield from compress(zip(keys, window, strict=True), (value is not None for value in found))
 
 
 def _delete_all(store: Store, keys: Iterator[str]) -> None:
