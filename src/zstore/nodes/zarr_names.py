@@ -28,6 +28,9 @@ Shape = tuple[int, ...]
 Codecs = tuple[CodecModel, ...]
 A = TypeVar("A")
 
+# The attribute of an array by which each kind of selection is read and written.
+INDEXERS = {"orthogonal": "oindex", "coordinate": "vindex", "block": "blocks"}
+
 
 def inner_codecs(codecs: Codecs) -> Codecs:
     """The codecs of the inner chunks, if one of these codecs makes shards; else none."""
@@ -100,7 +103,72 @@ class NodeNames(StoredNode[Model]):
         return self
 
 
-class ArrayNames(NodeNames[ArrayModel]):
+class SelectionNames:
+    """The part of arrays that has zarr-python's names of selections; `_get` and `_set` carry them out."""
+
+    _get: Any
+    _set: Any
+
+    def get_basic_selection(
+        self, selection: Any = ..., *, out: Items | None = None, fields: Any = None, prototype: Any = None
+    ) -> Any:
+        """Read `array[selection]`, into `out` if it is not None."""
+        return self._get("basic", selection, out, fields, prototype)
+
+    def get_orthogonal_selection(
+        self, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: Any = None
+    ) -> Any:
+        """Read `array.oindex[selection]`, into `out` if it is not None."""
+        return self._get("orthogonal", selection, out, fields, prototype)
+
+    def get_coordinate_selection(
+        self, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: Any = None
+    ) -> Any:
+        """Read `array.vindex[selection]`, into `out` if it is not None."""
+        return self._get("coordinate", selection, out, fields, prototype)
+
+    def get_mask_selection(
+        self, mask: Any, *, out: Items | None = None, fields: Any = None, prototype: Any = None
+    ) -> Any:
+        """Read where a mask is true, into `out` if it is not None."""
+        return self._get("mask", mask, out, fields, prototype)
+
+    def get_block_selection(
+        self, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: Any = None
+    ) -> Any:
+        """Read `array.blocks[selection]`, into `out` if it is not None."""
+        return self._get("block", selection, out, fields, prototype)
+
+    def set_basic_selection(
+        self, selection: Any, value: Any, *, fields: Any = None, prototype: Any = None
+    ) -> None:
+        """Write `array[selection] = value`."""
+        self._set("basic", selection, value, fields, prototype)
+
+    def set_orthogonal_selection(
+        self, selection: Any, value: Any, *, fields: Any = None, prototype: Any = None
+    ) -> None:
+        """Write `array.oindex[selection] = value`."""
+        self._set("orthogonal", selection, value, fields, prototype)
+
+    def set_coordinate_selection(
+        self, selection: Any, value: Any, *, fields: Any = None, prototype: Any = None
+    ) -> None:
+        """Write `array.vindex[selection] = value`."""
+        self._set("coordinate", selection, value, fields, prototype)
+
+    def set_mask_selection(self, mask: Any, value: Any, *, fields: Any = None, prototype: Any = None) -> None:
+        """Write where a mask is true."""
+        self._set("mask", mask, value, fields, prototype)
+
+    def set_block_selection(
+        self, selection: Any, value: Any, *, fields: Any = None, prototype: Any = None
+    ) -> None:
+        """Write `array.blocks[selection] = value`."""
+        self._set("block", selection, value, fields, prototype)
+
+
+class ArrayNames(NodeNames[ArrayModel], SelectionNames):
     """The part of `Array` that has zarr-python's names."""
 
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
@@ -170,66 +238,19 @@ class ArrayNames(NodeNames[ArrayModel]):
         }
         return "\n".join([self.info, *(f"{label:<13}: {value}" for label, value in more.items())])
 
-    # Selections by name
-
-    def get_basic_selection(
-        self: Any,
-        selection: Any = ...,
-        *,
-        out: Items | None = None,
-        fields: Any = None,
-        prototype: None = None,
-    ) -> Any:
-        """Read `array[selection]`, into `out` if it is not None."""
+    def _get(self: Any, kind: str, selection: Any, out: Any, fields: Any, prototype: Any) -> Any:
         wanted = _wanted(selection, fields, prototype)
-        return self[wanted] if out is None else self.read(wanted, out=out)
+        if kind == "basic":
+            return self[wanted] if out is None else self.read(wanted, out=out)
+        return getattr(self, INDEXERS[kind]).read(wanted, out=out)
 
-    def get_orthogonal_selection(
-        self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
-    ) -> Any:
-        """Read `array.oindex[selection]`, into `out` if it is not None."""
-        return self.oindex.read(_wanted(selection, fields, prototype), out=out)
-
-    def get_coordinate_selection(
-        self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
-    ) -> Any:
-        """Read `array.vindex[selection]`, into `out` if it is not None."""
-        return self.vindex.read(_wanted(selection, fields, prototype), out=out)
+    def _set(self: Any, kind: str, selection: Any, value: Any, fields: Any, prototype: Any) -> None:
+        owner = self if kind == "basic" else getattr(self, INDEXERS[kind])
+        owner[_wanted(selection, fields, prototype)] = value
 
     # A mask is a selection of points.
-    get_mask_selection = get_coordinate_selection
-
-    def get_block_selection(
-        self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
-    ) -> Any:
-        """Read `array.blocks[selection]`, into `out` if it is not None."""
-        return self.blocks.read(_wanted(selection, fields, prototype), out=out)
-
-    def set_basic_selection(
-        self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
-    ) -> None:
-        """Write `array[selection] = value`."""
-        self[_wanted(selection, fields, prototype)] = value
-
-    def set_orthogonal_selection(
-        self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
-    ) -> None:
-        """Write `array.oindex[selection] = value`."""
-        self.oindex[_wanted(selection, fields, prototype)] = value
-
-    def set_coordinate_selection(
-        self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
-    ) -> None:
-        """Write `array.vindex[selection] = value`."""
-        self.vindex[_wanted(selection, fields, prototype)] = value
-
-    set_mask_selection = set_coordinate_selection
-
-    def set_block_selection(
-        self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
-    ) -> None:
-        """Write `array.blocks[selection] = value`."""
-        self.blocks[_wanted(selection, fields, prototype)] = value
+    get_mask_selection = SelectionNames.get_coordinate_selection  # type: ignore[assignment]
+    set_mask_selection = SelectionNames.set_coordinate_selection  # type: ignore[assignment]
 
 
 class MemberNames(Generic[A]):

@@ -15,7 +15,7 @@ from zstore.model.v2 import DIMENSIONS
 from zstore.nodes import array as arrays
 from zstore.nodes import group as groups
 from zstore.nodes.open import create_array, create_group, open_array, open_group
-from zstore.nodes.zarr_names import MemberNames
+from zstore.nodes.zarr_names import MemberNames, SelectionNames
 from zstore.storage.base import in_thread
 from zstore.zarr.awaited import AsyncArray, AsyncGroup
 from zstore.zarr.buffer import NDBuffer
@@ -143,7 +143,7 @@ class Attributes(MutableMapping[str, Any]):
         return f"Attributes({self.asdict()!r})"
 
 
-class Array(_Node):
+class Array(_Node, SelectionNames):
     """A chunked array: `array[selection]` reads, `array[selection] = value` writes.
 
     `node` is zstore's array, for zstore's functions; its other methods are here, too.
@@ -297,69 +297,15 @@ class Array(_Node):
         is_strings = isinstance(value, np.ndarray) and value.dtype.kind == "T"
         return value.astype(object) if is_strings else value
 
-    def _read(self, kind: str, selection: Any, out: Any, fields: Any) -> Any:
+    def _get(self, kind: str, selection: Any, out: Any, fields: Any, prototype: Any) -> Any:
         memory = out.as_ndarray_like() if isinstance(out, NDBuffer) else out
         read = getattr(self.node, f"get_{kind}_selection")
         items = _raising(read, selection, out=memory, fields=fields)
         return items if out is not None else self._given(items)
 
-    def get_basic_selection(
-        self, selection: Any = ..., *, out: Any = None, prototype: Any = None, fields: Any = None
-    ) -> Any:
-        """Read a selection of integers and slices, into `out` if it is not None."""
-        return self._read("basic", selection, out, fields)
-
-    def get_orthogonal_selection(
-        self, selection: Any, *, out: Any = None, fields: Any = None, prototype: Any = None
-    ) -> Any:
-        """Read a selection of each dimension independently, into `out` if it is not None."""
-        return self._read("orthogonal", selection, out, fields)
-
-    def get_coordinate_selection(
-        self, selection: Any, *, out: Any = None, fields: Any = None, prototype: Any = None
-    ) -> Any:
-        """Read points, into `out` if it is not None."""
-        return self._read("coordinate", selection, out, fields)
-
-    def get_mask_selection(
-        self, mask: Any, *, out: Any = None, fields: Any = None, prototype: Any = None
-    ) -> Any:
-        """Read where a mask is true, into `out` if it is not None."""
-        return self._read("mask", mask, out, fields)
-
-    def get_block_selection(
-        self, selection: Any, *, out: Any = None, fields: Any = None, prototype: Any = None
-    ) -> Any:
-        """Read whole chunks, into `out` if it is not None."""
-        return self._read("block", selection, out, fields)
-
-    def set_basic_selection(
-        self, selection: Any, value: Any, *, fields: Any = None, prototype: Any = None
-    ) -> None:
-        """Write a selection of integers and slices."""
-        _raising(self.node.set_basic_selection, selection, self._taken(value), fields=fields)
-
-    def set_orthogonal_selection(
-        self, selection: Any, value: Any, *, fields: Any = None, prototype: Any = None
-    ) -> None:
-        """Write a selection of each dimension independently."""
-        _raising(self.node.set_orthogonal_selection, selection, self._taken(value), fields=fields)
-
-    def set_coordinate_selection(
-        self, selection: Any, value: Any, *, fields: Any = None, prototype: Any = None
-    ) -> None:
-        """Write points."""
-        _raising(self.node.set_coordinate_selection, selection, self._taken(value), fields=fields)
-
-    def set_mask_selection(self, mask: Any, value: Any, *, fields: Any = None, prototype: Any = None) -> None:
-        """Write where a mask is true."""
-        _raising(self.node.set_mask_selection, mask, self._taken(value), fields=fields)
-
-    def set_block_selection(
-        self, selection: Any, value: Any, *, fields: Any = None, prototype: Any = None
-    ) -> None:
-        """Write whole chunks."""
-        _raising(self.node.set_block_selection, selection, self._taken(value), fields=fields)
+    def _set(self, kind: str, selection: Any, value: Any, fields: Any, prototype: Any) -> None:
+        write = getattr(self.node, f"set_{kind}_selection")
+        _raising(write, selection, self._taken(value), fields=fields)
 
     @property
     def oindex(self) -> Indexed:

@@ -38,11 +38,11 @@ from zstore.geo.pyramid.dataset import (
 from zstore.geo.pyramid.selection import select as select_part
 from zstore.geo.pyramid.selection import shown_values
 from zstore.geo.rasters.classes import write_classes
-from zstore.geo.rasters.new_file import check_new_file, confirm_written, scratch_beside
+from zstore.geo.rasters.new_file import check_new_file, making_file
 from zstore.jobs.chunks import source_of
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, Unit
-from zstore.jobs.runner import Runner, counter, units_at_once
+from zstore.jobs.runner import Runner
 from zstore.jobs.source import Source, all_but_lost
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -151,34 +151,23 @@ def _write(
     how: How,
 ) -> Path:
     """The path of a GeoTIFF of the first file, or of a COG whose overviews are the others."""
-    most = how.at_once(max(file.window_size for file in files))
-    at_once = 1 if how.executor is not None else most or units_at_once()
-    estimates = {str(number): file.estimate(at_once) for number, file in enumerate(files)}
-    how.stop_if_dry(lambda: Estimate.of(estimates))
-    read = {band.source.url: band.source for file in files for band in file.read_bands}
-    watched = [source.watched() for source in read.values()]
-    tell = counter(sum(file.cell_count for file in files), how.progress)
-    with scratch_beside(target) as scratch:
+    with making_file(
+        target,
+        how,
+        {band.source.url: band.source for file in files for band in file.read_bands}.values(),
+        unit_size=max(file.window_size for file in files),
+        cell_count=sum(file.cell_count for file in files),
+        estimate=lambda n: Estimate.of({str(k): file.estimate(n) for k, file in enumerate(files)}),
+    ) as making:
         try:
-            made = [scratch / f"{number}.tif" for number in range(len(files))]
-            with Runner(how.executor, None, most) as runner:
-                for path, file in zip(made, files, strict=True):
-                    file.write(rasterio, path, runner, tell)
-            finished = made[0] if driver == "GTiff" else _make_cog(rasterio, made, files[0], compress)
-            write_classes(finished, [band.variable for band in files[0].bands])
+            made = [making.scratch / f"{number}.tif" for number in range(len(files))]
+            for path, file in zip(made, files, strict=True):
+                file.write(rasterio, path, making.runner, making.tell)
+            making.finished = made[0] if driver == "GTiff" else _make_cog(rasterio, made, files[0], compress)
+            write_classes(making.finished, [band.variable for band in files[0].bands])
         except rasterio.errors.RasterioError as error:
             reason = error.__cause__ or error
             raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
-        for sources in watched:
-            sources.check_unchanged()
-        # What a GeoTIFF has no words for (a rotated pole, say) GDAL writes beside it.
-        beside, placed = (path.with_name(f"{path.name}.aux.xml") for path in (finished, target))
-        if beside.exists():
-            beside.replace(placed)
-        else:
-            placed.unlink(missing_ok=True)
-        finished.replace(target)
-    confirm_written(how, target, placed)
     return target
 
 

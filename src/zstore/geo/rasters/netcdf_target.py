@@ -25,11 +25,10 @@ from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.rasters.files import WindowGrid
 from zstore.geo.rasters.hdf5_headers import INTERNAL
 from zstore.geo.rasters.netcdf import KEPT, UNLIMITED, default_fill
-from zstore.geo.rasters.new_file import check_new_file, confirm_written, scratch_beside
+from zstore.geo.rasters.new_file import check_new_file, making_file
 from zstore.jobs.chunks import source_of
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, Unit
-from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.jobs.source import Source, all_but_lost
 from zstore.model import v2
 from zstore.model.document import plain
@@ -125,32 +124,30 @@ def _members(node: Array | Group) -> dict[str, Array | Group]:
 def _write(h5netcdf: ModuleType, file: _NetcdfFile, path: Path, how: How) -> Path:
     """The path of a file, which appears once whole."""
     plan = file.plan_of_windows
-    most = how.at_once(plan.unit_size())
-    at_once = 1 if how.executor is not None else most or units_at_once()
-    how.stop_if_dry(lambda: plan.estimate(at_once))
-    watched = [one.watched() for one in plan.sources.values()]
-    tell = counter(sum(prod(one.shape) for one in plan.sources.values()), how.progress)
-    with scratch_beside(path) as scratch:
-        made = scratch / "made.nc"
+    cell_count = sum(prod(one.shape) for one in plan.sources.values())
+    with making_file(
+        path,
+        how,
+        plan.sources.values(),
+        unit_size=plan.unit_size(),
+        cell_count=cell_count,
+        estimate=plan.estimate,
+    ) as making:
         try:
-            with h5netcdf.File(made, "w") as opened, Runner(how.executor, None, most) as runner:
+            with h5netcdf.File(making.finished, "w") as opened:
                 file.define(opened)
 
                 def take(unit: Unit, items: Items) -> None:
                     name, window = plan.box(unit)
                     file.variables[name].put(opened, window, items)
-                    tell(volume(window))
+                    making.tell(volume(window))
 
                 # In order, so that equal arrays make equal files.
-                runner.run(plan, path.stem, take, is_in_order=True)
+                making.runner.run(plan, path.stem, take, is_in_order=True)
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"file cannot be written: {error}", path=str(path)) from error
-        for sources in watched:
-            sources.check_unchanged()
-        made.replace(path)
-    confirm_written(how, path)
     return path
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from zstore.errors import StoreError
 from zstore.jobs.how import How
+from zstore.jobs.plan import Estimate
+from zstore.jobs.runner import Runner, counter, units_at_once
+from zstore.jobs.source import Source
 from zstore.storage.kinds import FileKind, check_target, local_path
 from zstore.storage.local import confirm_directory, confirm_files
 
@@ -30,25 +34,64 @@ def check_new_file(target: str | os.PathLike[str], kind: FileKind, how: How) -> 
     return path
 
 
+@dataclass
+class FileMaking:
+    """The making of a file, in a directory beside it.
+
+    runner    of the units that it is made by
+    tell      is called with the number of cells that were written
+    finished  the whole file, once it is there
+    """
+
+    scratch: Path
+    runner: Runner
+    tell: Callable[[int], None]
+    finished: Path
+
+
 @contextmanager
-def scratch_beside(target: Path) -> Iterator[Path]:
-    """A directory beside a file that is being made, on the same disk; removed at the end.
+def making_file(
+    target: Path,
+    how: How,
+    sources: Iterable[Source],
+    *,
+    unit_size: int,
+    cell_count: int,
+    estimate: Callable[[int], Estimate],
+) -> Iterator[FileMaking]:
+    """A context to make a file in, which then takes its place, with what GDAL has written beside it.
+
+    unit_size   the most bytes of memory for a unit
+    cell_count  of all cells that are told of
+    estimate    of the work, by the number of units at a time
 
     Raises
-        StoreError: there can be none.
+        ChangedError: a source was written to meanwhile; no file appears.
+        StoreError: there can be no directory beside the file.
     """
+    most = how.at_once(unit_size)
+    at_once = 1 if how.executor is not None else most or units_at_once()
+    how.stop_if_dry(lambda: estimate(at_once))
+    watched = [source.watched() for source in sources]
     try:
-        scratch = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
+        held = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
     except OSError as error:
         raise StoreError(f"file cannot be written: {error.strerror}", path=str(target)) from error
-    with scratch as path:
-        yield Path(path)
-
-
-def confirm_written(how: How, *files: Path) -> None:
-    """With `durable`, wait until files of one directory are on the disk, as far as they are there."""
+    with held as path:
+        scratch = Path(path)
+        with Runner(how.executor, None, most) as runner:
+            making = FileMaking(scratch, runner, counter(cell_count, how.progress), scratch / "made")
+            yield making
+        for one in watched:
+            one.check_unchanged()
+        beside, placed = (one.with_name(f"{one.name}.aux.xml") for one in (making.finished, target))
+        if beside.exists():
+            beside.replace(placed)
+        else:
+            placed.unlink(missing_ok=True)
+        making.finished.replace(target)
     if how.durable:
-        for path in files:
-            if path.exists():
-                confirm_files(str(path))
-        confirm_directory(str(files[0].parent))
+        for one in (target, placed):
+            if one.exists():
+                confirm_files(str(one))
+        confirm_directory(str(target.parent))
