@@ -91,7 +91,7 @@ def making_file(
             placed.unlink(missing_ok=True)
         making.finished.replace(target)
     if how.durable:
-        for one in (target, placed):
-            if one.exists():
-                confirm_files(str(one))
+        for file in (target, placed):
+            if file.exists():
+                confirm_files(str(file))
         confirm_directory(str(target.parent))

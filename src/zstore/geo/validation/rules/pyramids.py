@@ -315,15 +315,13 @@ def _tile_of(matrix: Mapping[str, Any]) -> tuple[int, int] | None:
     return None
 
 
-@Rule("GZ-42", "error", "overviews", "draft 8.2.4",
-      "Chunks (inner ones where sharded) are the matrix's tiles.",
-      "write the level anew in chunks of tileHeight by tileWidth, or state the tiles that are there",
-      general="warning", profiles=(DRAFT,), each="pyramids")  # fmt: skip
-def check_tiles(pyramid: Pyramid) -> Iterator[Found]:
+def _check_tiles(pyramid: Pyramid, *, can_divide: bool) -> Iterator[Found]:
     for level in pyramid.levels:
         tile = _tile_of(pyramid.matrices.get(level.path, {}))
         for grid in level.grids.values():
-            if tile is not None and not _fits(grid, tile):
+            if tile is None or _fits(grid, tile):
+                continue
+            if not can_divide or any(c % t and t % c for c, t in zip(grid.tile, tile, strict=True)):
                 yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
 
 
@@ -331,17 +329,15 @@ def _fits(grid: Grid, tile: tuple[int, int]) -> bool:
     return all(c == t or (n <= c and n <= t) for c, t, n in zip(grid.tile, tile, grid.shape, strict=True))
 
 
-@Rule("MS-21", "warning", "overviews", "mini spec, Chunking Requirements",
-      "Chunks are tiles, or a whole number of one makes the other.", "write the level anew", profiles=(MINI,),
-      same_as="GZ-42", each="pyramids")  # fmt: skip
-def check_divisible(pyramid: Pyramid) -> Iterator[Found]:
-    for level in pyramid.levels:
-        tile = _tile_of(pyramid.matrices.get(level.path, {}))
-        for grid in level.grids.values():
-            if tile is None or _fits(grid, tile):
-                continue
-            if any(c % t and t % c for c, t in zip(grid.tile, tile, strict=True)):
-                yield Found(grid.node, f"chunks are {grid.tile}, tiles {tile}", tile, grid.tile)
+Rule("GZ-42", "error", "overviews", "draft 8.2.4",
+     "Chunks (inner ones where sharded) are the matrix's tiles.",
+     "write the level anew in chunks of tileHeight by tileWidth, or state the tiles that are there",
+     general="warning", profiles=(DRAFT,),
+     each="pyramids")(partial(_check_tiles, can_divide=False))  # fmt: skip
+
+Rule("MS-21", "warning", "overviews", "mini spec, Chunking Requirements",
+     "Chunks are tiles, or a whole number of one makes the other.", "write the level anew", profiles=(MINI,),
+     same_as="GZ-42", each="pyramids")(partial(_check_tiles, can_divide=True))  # fmt: skip
 
 
 @Rule("GZ-43", "error", "overviews", "draft 8.2.4",
