@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import zipfile
@@ -17,6 +18,7 @@ from zstore.storage import url
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import find_file, open_store
+from zstore.testing.sharing import run_forked
 
 
 @pytest.mark.parametrize("kind", ["path", "text", "url", "local", "relative"])
@@ -79,6 +81,17 @@ def test_named_memory_is_shared(tmp_path: Path) -> None:
     assert below.get("b") == b"1"
     assert below.url == f"memory://{tmp_path.name}/a"
     assert MemoryStore().get("a/b") is None
+
+
+def test_a_file_that_cannot_be_opened_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"PK")
+
+    def use() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+        with pytest.raises(StoreError, match="cannot open: Too many open files"):
+            open_store(tmp_path / "x.zip")
+
+    assert run_forked([use]) == [0]
 
 
 def test_a_store_is_given_back() -> None:

@@ -215,15 +215,18 @@ def test_the_last_store_that_is_gone_flushes(tmp_path: Path) -> None:
     assert names(tmp_path / "x.zip") == ["a"]
 
 
-def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["before flushing", "while the file is written anew"])
+def test_a_killed_writer_leaves_the_old_file(when: str, tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     with ZipStore(path) as store:
         store.put("a", b"old")
     code = "s = open_store(path)\ns.put('a', b'new')\ns.put('b', b'1' * 100000)\n"
-    code += "os.kill(os.getpid(), signal.SIGKILL)"
-    assert run(code, path, check=False).returncode == -signal.SIGKILL
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    if when != "before flushing":
+        code += f"os.fsync = lambda file: {kill}\ns.put('b', b'2')\ns.flush()\n"
+    assert run(code + kill, path, check=False).returncode == -signal.SIGKILL
     assert names(path) == ["a"]
-    assert len([*tmp_path.iterdir()]) == 2
+    assert len([*tmp_path.iterdir()]) == 2 + (when != "before flushing")
     with ZipStore(path) as store:
         assert store.get("a") == b"old"
         store.put("c", b"2")

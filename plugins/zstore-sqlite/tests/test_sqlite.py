@@ -118,6 +118,26 @@ def test_a_folder_that_is_not_to_be_written_is_read() -> None:
             os.close(end)
 
 
+def test_a_full_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    store.put("a", b"1")
+    store.close()
+    is_full, statvfs = [True], os.statvfs
+
+    def full(place: Path) -> os.statvfs_result:
+        found = statvfs(place)
+        return os.statvfs_result((*found[:4], 0, *found[5:])) if is_full[0] else found
+
+    monkeypatch.setattr(os, "statvfs", full)
+    assert store.get("a") == b"1"
+    assert [*tmp_path.iterdir()] == [tmp_path / "s.db"]  # SQLite would make more for readers
+    is_full[0] = False
+    store.delete("a")
+    store.put("b", b"2")
+    assert [*store.list()] == ["b"]
+    store.close()
+
+
 def test_listing_goes_on_after_a_page(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/s.db")
     keys = {f"a/{i}" for i in range(2500)}

@@ -18,7 +18,7 @@ from zstore._ext.engine.files import file_mode
 from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import stores
-from zstore.storage.base import PrefixStore, Store
+from zstore.storage.base import PrefixStore, Store, failing
 from zstore.storage.kinds import (
     KINDS,
     MARK_SIZE,
@@ -232,7 +232,8 @@ def find_file(path: str) -> tuple[str, str, str] | None:
     for end in ends:
         file, inside = path[:end], path[end:].strip("/#")
         if os.path.isfile(file):  # noqa: PTH113
-            scheme = kind_of_file(file).scheme
+            with failing("open", file):
+                scheme = kind_of_file(file).scheme
         elif end not in named:
             continue
         else:

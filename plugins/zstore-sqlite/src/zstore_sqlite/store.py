@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -35,6 +35,9 @@ PUT = "REPLACE INTO zstore VALUES (?, ?)"
 DELETE = "DELETE FROM zstore WHERE key = ?"
 IS_VALUE = "SELECT 1 FROM zstore WHERE key = ? AND value = ?"
 PAGE = 1000
+CHANGES = ("write", "delete")
+# What SQLite's file for readers takes beside a database.
+ROOM = 32 << 10
 FAILURES = (sqlite3.Error, OverflowError, UnicodeEncodeError, OSError)
 T = TypeVar("T")
 Act = Callable[[sqlite3.Connection], T]
@@ -127,7 +130,7 @@ class SqliteStore(Store):
                 raise
             return is_done
 
-        return self._run("write", next(iter(changes)), act, make=True) is True
+        return self._run("write", next(iter(changes)), act) is True
 
     @staticmethod
     def _is(connection: sqlite3.Connection, key: str, old: Any) -> bool:
@@ -164,7 +167,7 @@ class SqliteStore(Store):
         def insert(connection: sqlite3.Connection) -> int:
             return connection.execute(query, (key, bytes(value))).rowcount
 
-        return self._run("write", key, insert, make=True) or 0
+        return self._run("write", key, insert) or 0
 
     def delete(self, key: str) -> None:
         """Remove the key, if it is there."""
@@ -240,14 +243,16 @@ class SqliteStore(Store):
 
         return self._run("read", key, fetch)
 
-    def _run(self, action: str, key: str, act: Act[T], *, make: bool = False) -> T | None:
-        """The result of `act` on this thread's connection; None for no file, if `make` is false."""
+    def _run(self, action: str, key: str, act: Act[T]) -> T | None:
+        """The result of `act` on this thread's connection; None where there is no file, and none is made."""
         with failing(action, self.url, key, FAILURES), self._connections.own() as own:
             while True:
+                if action in CHANGES and not own.is_writable:
+                    own.close()
                 if own.connection is None:
-                    if not make and not self.path.exists():
+                    if action != "write" and not self.path.exists():
                         return None
-                    self._connect(own, make)
+                    self._connect(own, action)
                 assert own.connection is not None
                 if own.state is None:
                     return act(own.connection)
@@ -262,22 +267,29 @@ class SqliteStore(Store):
 
     def _state(self) -> tuple[object, ...] | None:
         """What tells a file that nobody may be writing from itself after a change; None if somebody may."""
-        if self._log().exists():
-            return None
+        # Where SQLite keeps what it has not put into the file yet.
+        with suppress(FileNotFoundError):
+            if self.path.with_name(f"{self.path.name}-wal").stat().st_size:
+                return None
         status = self.path.stat()
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
-    def _log(self) -> Path:
-        """Where SQLite keeps what it has not put into the file yet."""
-        return self.path.with_name(f"{self.path.name}-wal")
+    def _takes_files(self) -> bool:
+        """Whether the file's folder may be written, and has room."""
+        place = self.path.parent
+        if not os.access(place, os.W_OK):
+            return False
+        found = os.statvfs(place)
+        return found.f_bavail * found.f_frsize >= ROOM
 
-    def _connect(self, own: _Own, make: bool) -> None:
-        if make:
+    def _connect(self, own: _Own, action: str) -> None:
+        if action == "write":
             make_directory(str(self.path.parent), durable=self.durable)
         # SQLite makes files beside its own for readers, too, unless it is told that nobody writes.
-        is_open = make or os.access(self.path.parent, os.W_OK)
+        is_open = action in CHANGES or self._takes_files()
+        own.is_writable = is_open and not self.read_only
         own.state = None if is_open else self._state()
-        mode = "rwc" if make else "rw" if is_open and not self.read_only else "ro"
+        mode = "ro" if not own.is_writable else "rwc" if action == "write" else "rw"
         immutable = "" if own.state is None else "&immutable=1"
         own.connection = connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}{immutable}",
@@ -286,7 +298,7 @@ class SqliteStore(Store):
             isolation_level=None,
             check_same_thread=False,  # so that close() can close connections of other threads
         )
-        if mode == "ro":
+        if not own.is_writable:
             return
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -305,12 +317,13 @@ class _Own:
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
+        self.is_writable = False
+        self.state: tuple[object, ...] | None = None
         self.lock = threading.Lock()
         self.connection: sqlite3.Connection | None = None
-        self.state: tuple[object, ...] | None = None
 
     def close(self) -> None:
-        connection, self.connection = self.connection, None
+        connection, self.connection, self.state = self.connection, None, None
         if connection is not None:
             connection.close()
 

@@ -195,10 +195,14 @@ class _Draft:
     def __init__(self, path: str) -> None:
         above, name = os.path.split(path)
         self.path = os.path.join(above, f"{SCRATCH}.{name}")  # noqa: PTH118
+        # Only the process that has the draft's lock makes this file.
+        self.copy_path = os.path.join(above, f"{SCRATCH}-new.{name}")  # noqa: PTH118
         os.makedirs(above, exist_ok=True)  # noqa: PTH103
         descriptor = self._own(path)
         try:
             os.ftruncate(descriptor, 0)
+            with suppress(FileNotFoundError):
+                os.unlink(self.copy_path)  # noqa: PTH108 - of a writer that was killed
         except BaseException:
             os.close(descriptor)  # and with it the lock
             raise
@@ -263,17 +267,15 @@ class _Draft:
 
     def rewrite(self, members: list[Member], comment: bytes, path: str) -> tuple[Members, Identity]:
         """Copy the current members to a new file, and rename that to the zip file."""
-        place = f"{self.path}.new"
-        # Only the process that has the draft's lock makes this file.
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(self.copy_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         target = FileSource(descriptor, path)
         try:
             made = {member.name: _copy(member, target) for member in members}
             target.append(render_directory([*made.values()], target.size, comment))
-            return made, self._publish(descriptor, place, path)
+            return made, self._publish(descriptor, self.copy_path, path)
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(place)  # noqa: PTH108
+                os.unlink(self.copy_path)  # noqa: PTH108
             raise
 
     def _publish(self, descriptor: int, name: str, path: str) -> Identity:
