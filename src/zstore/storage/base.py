@@ -363,6 +363,14 @@ class Fetch(NamedTuple):
         """The most bytes that are needed of a whole value; None: all."""
         return self.end if self.start is None else None
 
+    @property
+    def span(self) -> str | None:
+        """The bytes that are requested of a value, as HTTP writes them; None: all."""
+        if self.start is None:
+            return None
+        last = "" if self.end is None else self.end - 1
+        return f"{self.start}" if self.start < 0 else f"{self.start}-{last}"
+
 
 def each_request(requests: Sequence[Request]) -> Iterator[Fetch]:
     """One request for each of these, in their order."""

@@ -94,13 +94,6 @@ async def send_all(
     return await asyncio.gather(*map(one, items), return_exceptions=True)
 
 
-def _range_header(request: Fetch) -> str:
-    assert request.start is not None
-    if request.start < 0:
-        return f"bytes={request.start}"
-    return f"bytes={request.start}-{'' if request.end is None else request.end - 1}"
-
-
 async def _send_http(filesystem: Any, request: Fetch) -> Response:
     ask = partial(_ask_http, filesystem, request)
     line = RequestLine("GET", without_secrets(request.key))
@@ -131,7 +124,7 @@ async def _ask_http(filesystem: Any, request: Fetch) -> Response:
     options = {"read_bufsize": BODY_SIZE, **filesystem.kwargs}
     headers = dict(options.pop("headers", None) or {})
     if request.start is not None:
-        headers["Range"] = _range_header(request)
+        headers["Range"] = f"bytes={request.span}"
         # With a compressed body, the range would be one of compressed bytes.
         headers["Accept-Encoding"] = "identity"
     session = await filesystem.set_session()
@@ -212,7 +205,7 @@ async def _ask_s3(filesystem: Any, request: Fetch) -> Response:
     options = {**filesystem.s3_additional_kwargs, **filesystem.req_kw}
     options = {name: value for name, value in options.items() if name in known and value is not None}
     if request.start is not None:
-        options["Range"] = _range_header(request)
+        options["Range"] = f"bytes={request.span}"
     if version_id is not None:
         options["VersionId"] = version_id
     reply = await client.get_object(Bucket=bucket, Key=key, **options)

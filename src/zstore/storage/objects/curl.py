@@ -294,7 +294,8 @@ class CurlClient:
         requests = []
         for path, fetch in zip(paths, fetches, strict=True):
             url, headers = said[path]
-            requests.append((url, _span(fetch), headers, _limit(fetch)))
+            span = None if fetch.span is None else fetch.span.encode()
+            requests.append((url, span, headers, -1 if fetch.limit is None else fetch.limit))
         return requests
 
     def _asked(
@@ -455,19 +456,6 @@ def _give(client: CurlClient, connections: curl.Connections) -> None:
         while count > IDLE_COUNT or _idle[0][2] < now - IDLE_TIME:
             closed.append(_idle.pop(0)[1])
             count -= closed[-1].count
-
-
-def _span(fetch: Fetch) -> bytes | None:
-    """The range as HTTP has it."""
-    start, end = fetch.start, fetch.end
-    if start is None:
-        return None
-    text = f"{start}" if start < 0 else f"{start}-{'' if end is None else end - 1}"
-    return text.encode()
-
-
-def _limit(fetch: Fetch) -> int:
-    return -1 if fetch.limit is None else fetch.limit
 
 
 def trouble() -> str:
