@@ -356,9 +356,8 @@ class ObjectStore(BatchStore):
         else:
             modes = ["create" if version is None else Version.of(version).mode for version in versions]
         items = [(key, bytes(value), mode) for key, value, mode in zip(keys, values, modes, strict=True)]
-        conditional = next((key for key, _, mode in items if mode != "overwrite"), None)
-        if conditional is not None:
-            self._backend.check_conditions(conditional)
+        if conditional := [key for key, _, mode in items if mode != "overwrite"]:
+            self._backend.check_conditions(conditional[0])
 
         async def put(item: tuple[str, bytes, Any], failure: Exception | None) -> Version:
             is_unique = versions is None or item[2] != "create"
@@ -400,10 +399,10 @@ class ObjectStore(BatchStore):
         for (key, value, _), one in zip(items, found, strict=True):
             if isinstance(one, Version):
                 self._note(key, one, value)
-            if isinstance(one, Version | ChangedError):
-                made.append(one)
-            else:
+            elif not isinstance(one, ChangedError):
                 failures.append(one)
+                continue
+            made.append(one)
         if failures:
             raise failures[0]
         return made
