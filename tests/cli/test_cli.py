@@ -263,6 +263,17 @@ def test_python_dash_m(tmp_path) -> None:
     assert (status, error) == (0, "") and "h\\xf6he" in shown
 
 
+def test_what_is_reduced_is_said(tmp_path: Path) -> None:
+    group = zstore.create_group(tmp_path / "a.zarr").create_group("b")
+    for unit in ("ns", "D"):
+        days = np.array(["2020-02-29", "2019-01-01", "NaT"], f"M8[{unit}]")
+        group.create_array(unit, data=days)
+        said = json.loads(run("reduce", tmp_path / "a.zarr" / "b" / unit, "--method", "max", "--json").stdout)
+        assert said["items"] == str(days[0])
+    said = run("reduce", tmp_path / "a.zarr", tmp_path / "c.zarr", code=1).stderr
+    assert "holds no arrays of data to reduce; expected a group that does, such as 'b' in it" in said
+
+
 FULL = Path("/dev/full")
 
 

@@ -45,6 +45,9 @@ def test_what_an_array_says_about_itself(store):
     assert "shape=(6, 4)" in repr(array)
     with pytest.raises(TypeError):
         len(zstore.create_array(store, "c", shape=(), dtype="i2"))
+    with pytest.raises(TypeError, match="iteration over a 0-d array"):
+        iter(zstore.open_array(store, "c"))
+    assert [row.tolist() for row in array] == array[...].tolist()
 
 
 VALUES = [

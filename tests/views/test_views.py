@@ -187,6 +187,9 @@ def test_views_are_arrays_to_others(array: zstore.Array) -> None:
     assert "shape=(2, 9)" in repr(view) and view.sources == [array]
     with pytest.raises(TypeError, match="0-d"):
         len(array.lazy[0, 0, 0])
+    with pytest.raises(TypeError, match="0-d"):
+        iter(array.lazy[0, 0, 0])
+    assert [row.read().tolist() for row in view] == DATA[2:4, 0].tolist()
     assert np.asarray(array.lazy[0, 0, 1]) == DATA[0, 0, 1]
     with pytest.raises(UnsupportedError, match="matmul makes items from several places"):
         view @ view.T

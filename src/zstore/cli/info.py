@@ -98,7 +98,8 @@ def _selection_of(text: str) -> tuple[Any, ...]:
     for part in map(str.strip, text.split(",")):
         ends = part.split(":")
         if part != "..." and (len(ends) > 3 or not part or not all(map(_is_position, ends))):
-            raise click.BadParameter(f"{part!r} is no part of a selection, like 0:10, 5, : or ...")
+            wrong = f"{part!r} is no part of a selection, like 0:10, 5, : or ..."
+            raise click.BadParameter(wrong, param_hint="--explain")
         numbers = [int(end) if end.strip() else None for end in ends] if part != "..." else []
         parts.append(... if part == "..." else numbers[0] if len(ends) == 1 else slice(*numbers))
     return tuple(parts)

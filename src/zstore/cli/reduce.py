@@ -137,7 +137,8 @@ def reduce(
         raise click.ClickException(str(error)) from error
     if target is None:
         items = np.asarray(made)
-        document = {"shape": items.shape, "dtype": str(items.dtype), "items": items.astype(object).tolist()}
+        said = items.astype(str if items.dtype.kind == "M" else object).tolist()
+        document = {"shape": items.shape, "dtype": str(items.dtype), "items": said}
         say(as_json, document, np.array2string(items, threshold=1000))
     else:
         several = isinstance(made, Group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -113,6 +113,11 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         if not self.shape:
             raise TypeError("len() of a 0-d view")
         return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d view")
+        return map(self.__getitem__, range(self.shape[0]))
 
     @property
     def step(self) -> ViewStep:

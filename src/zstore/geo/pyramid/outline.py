@@ -67,7 +67,8 @@ def outline_of(
         raise MetadataError(f"every is {every!r} and by is {by!r}; expected one of them")
     if isinstance(node, Group) and not (weights is None or isinstance(weights, str)):
         raise MetadataError("weights of a group are an array; expected latitude, area, or an array's name")
-    own = {path: one for path, one in readable_members(group, is_decoded=True) if isinstance(one, Array)}
+    members = [*readable_members(group, is_decoded=True)]
+    own = {path: one for path, one in members if isinstance(one, Array)}
     if isinstance(node, Array):
         own[node.basename] = node
         own = {name: own[name] for name in sorted(belonging(own, {node.basename}))}
@@ -87,6 +88,10 @@ def outline_of(
         periods = periods_of(time_axis(own[times[0]]), every, by)
         names = times + ([] if axis is None else [dim for dim in names if dim not in times])
     made = _Outline(group, own, tuple(data), tuple(names), periods, weights, rolling)
+    if not data:
+        groups = [path for path, one in members if isinstance(one, Group)]
+        there = f"; expected a group that does, such as {groups[0]!r} in it" if groups else ""
+        raise NotFoundError(f"group holds no arrays of data to reduce{there}", path=place_of(group))
     if not made.arrays:
         there = listed(f"{name}({', '.join(dimensions_of(own[name]))})" for name in data)
         said = f"no array has a dimension of {listed(names)}; there are {there}"
