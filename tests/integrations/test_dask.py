@@ -84,6 +84,9 @@ def test_from_dask_makes_an_array_of_its_chunks(tmp_path):
     np.testing.assert_array_equal(sharded[...], DATA)
     with pytest.raises(StoreError, match="already"):
         zstore.from_dask(lazy, tmp_path / "a.zarr", "group/x")
+    with pytest.raises(StoreError, match=r"cannot put .* into itself; expected a target elsewhere"):
+        zstore.from_dask(zstore.to_dask(made) * 2, tmp_path / "a.zarr", "group/x", overwrite=True)
+    np.testing.assert_array_equal(made[...], DATA)
 
 
 def test_regions_are_cut_along_stored_objects(array):

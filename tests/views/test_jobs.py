@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import ChangedError
+from zstore.errors import ChangedError, StoreError
 from zstore.jobs.source import MADE
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +153,56 @@ def test_a_mosaic_of_two_zones_that_was_killed_goes_on_to_the_same_bytes(tmp_pat
         for place in (tmp_path / "whole.zarr", tmp_path / "made.zarr")
     ]
     assert files[0] == files[1] and len(files[0]) > 20
+
+
+def warped(group: zstore.Group) -> Any:
+    """An array of a group on another grid, whose cells the group's mask hides."""
+    said = {"proj:code": "EPSG:32632", "spatial:dimensions": ["y", "x"], "_FillValue": 0}
+    said["spatial:transform"] = [10, 0, 700000, 0, -10, 5300000]
+    scene = group.create_group("scene", attributes=said)
+    for name, words in (("red", {}), ("mask", {"color_interpretation": "alpha"})):
+        data = DAYS[0].astype("u2" if name == "red" else "u1")
+        scene.create_array(name, data=data, dimension_names=("y", "x"), attributes={**said, **words})
+    grid = zstore.GeoGrid("EPSG:32632", (20.0, 0.0, 700000.0, 0.0, -20.0, 5300000.0), (20, 35))
+    return zstore.reproject(scene, grid)
+
+
+@pytest.mark.parametrize(
+    ("find", "place"),
+    [
+        (lambda group: zstore.stack([group["0"], group["1"]]) * 2, ""),
+        (lambda group: zstore.stack([group["0"], group["1"]]) * 2, "1"),
+        (lambda group: zstore.view(group["0"].lazy[1:]), "0/below"),
+        (lambda group: zstore.select(group, arrays=["0"])["0"], ""),
+        (warped, "scene/red"),
+        (warped, "scene/mask"),
+    ],
+    ids=["group", "array", "below", "part", "warped", "mask"],
+)
+def test_what_a_view_reads_is_never_replaced(
+    find: Any, place: str, days: list[zstore.Array], tmp_path: Path
+) -> None:
+    group = zstore.open_group(tmp_path / "days.zarr")
+    view, target = find(group), tmp_path / "days.zarr" / place
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for job in (zstore.convert, lambda view, out, **how: zstore.reduce(view, "sum", 0, out=out, **how)):
+        with pytest.raises(StoreError, match=r"cannot put .* into itself; expected a target elsewhere"):
+            job(view, target, overwrite=True)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    zstore.convert(view, tmp_path / "days.zarr" / "new", overwrite=True)
+
+
+def test_files_that_are_joined_are_never_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("h5netcdf", reason="NetCDF is written with h5netcdf (extra 'netcdf')")
+    (tmp_path / "files").mkdir()
+    for number in range(2):
+        group = zstore.create_group(tmp_path / f"{number}.zarr")
+        group.create_array("v", data=np.full((1, 4), number, "f8"), dimension_names=("t", "x"))
+        group.create_array("t", data=np.array([number], "f8"), dimension_names=("t",))
+        zstore.zarr_to_netcdf(tmp_path / f"{number}.zarr", tmp_path / "files" / f"{number}.nc")
+    with pytest.raises(StoreError, match=r"cannot replace what holds .*0\.nc"):
+        zstore.convert(tmp_path / "files" / "*.nc", tmp_path / "files", overwrite=True)
+    assert zstore.convert(tmp_path / "files" / "*.nc", tmp_path / "v.zarr")["v"].shape == (2, 4)
 
 
 def test_a_source_that_changes_meanwhile_makes_no_target(days: list[zstore.Array], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from zstore.errors import MetadataError, SelectionError, UnsupportedError
 from zstore.extensions.extras import optional
+from zstore.jobs.chunks import Location, source_of
 from zstore.jobs.source import Source
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_array, open_array
@@ -85,7 +86,7 @@ def from_dask(
         SelectionError: the data does not fit the region.
         MetadataError: dask's chunks have different lengths, and `chunks` is None; unaligned data,
             align=False.
-        StoreError: there is an array already.
+        StoreError: there is an array already, or the data is read from what would be overwritten.
         UnsupportedError: dask is missing, or the shape of the data is not known.
         TypeError: `data` is no dask array.
     """
@@ -103,6 +104,11 @@ def from_dask(
     else:
         if region is not None:
             raise MetadataError("region is for an array that there is; expected an Array as the target")
+        if options.get("overwrite"):
+            there = Location.open(target, path, storage_options, read_only=False)
+            for task in dict(data.__dask_graph__()).values():
+                if isinstance(task, Array):
+                    source_of(task).check_apart(*there, "create")
         array = create_array(
             target,
             path,

@@ -49,6 +49,7 @@ from zstore.jobs.source import (
     StoredChunks,
     Versions,
 )
+from zstore.jobs.target import check_apart
 from zstore.model import v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes, render_json, spelled
@@ -319,6 +320,9 @@ class StoredArray(ModelSource):
 
     def watched(self) -> Sources:
         return Location(self.store, self.path).sources({"": self})
+
+    def check_apart(self, target: Store, base: str, work: str) -> None:
+        check_apart(self.store, self.path, target, base, work)
 
     def describe(self) -> dict[str, str]:
         return {"source": self.url, "version": name_job(render_node(self.model))}

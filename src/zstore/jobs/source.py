@@ -25,6 +25,7 @@ from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import ChangedError, ZstoreError, leave_out, without_secrets
 from zstore.jobs.plan import Unit, current_part, name_job
+from zstore.jobs.target import check_outside
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.dtype import DataType
 from zstore.model.grid import Grid, RegularGrid
@@ -131,6 +132,14 @@ class Source(ABC):
     def watched(self) -> Sources:
         """The source as the only one of a job, with its version now."""
         return Sources(lambda: {"": self.version() or "?"}, lambda _: self.url)
+
+    def check_apart(self, target: Store, base: str, work: str) -> None:
+        """Refuse a target that is or contains what holds these items, so that it would be overwritten.
+
+        Raises
+            StoreError: the target is not apart from what is read.
+        """
+        check_outside([self.url], target, base, work)
 
     def describe(self) -> dict[str, str]:
         """The source in JSON, for a job's record: its address, and its documents where it has some."""

@@ -18,6 +18,7 @@ from zstore.jobs.source import Source
 from zstore.model.array import ZarrFormat
 from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
+from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
 
 
@@ -72,6 +73,9 @@ class MadeSource(Source):
 
     def version(self) -> str:
         return self.source.version()
+
+    def check_apart(self, target: Store, base: str, work: str) -> None:
+        self.source.check_apart(target, base, work)
 
     @property
     def request_count(self) -> int:

@@ -27,7 +27,7 @@ from zstore.nodes.advice import VIEW_ADVICE
 from zstore.nodes.array import Array
 from zstore.nodes.indexers import async_scheduler
 from zstore.nodes.node import Missing
-from zstore.storage.base import drive
+from zstore.storage.base import Store, drive
 from zstore.storage.kinds import VIEW, kind_by_name
 from zstore.storage.memory import MemoryStore
 from zstore.views import document, flat, plan
@@ -368,6 +368,13 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
             return ""
         may_stay = any(version.endswith("?") for version in versions.values())
         return name_job(sorted(versions.items())) + ("?" if may_stay else "")
+
+    def check_apart(self, target: Store, base: str, work: str) -> None:
+        for step in postorder(self._step):
+            if isinstance(step, StoredItems):
+                source_of(step.opened).check_apart(target, base, work)
+            elif isinstance(step, BoxedItems) and isinstance(step.source, Source):
+                step.source.check_apart(target, base, work)
 
     @once
     def carried(self) -> Carried:

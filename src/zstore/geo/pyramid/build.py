@@ -558,6 +558,8 @@ def _check_apart(pyramid: PyramidPlan, group: Group) -> None:
     read = [*(one.source for one in recipes), *(one.mask.array for one in recipes if one.mask is not None)]
     for array in read:
         if not isinstance(array, StoredArray):
+            for name in pyramid.made:
+                array.check_apart(group.store, join_key(group.path, name), "pyramid")
             continue
         here = real_place(join_url(place_of(array.store), array.path))
         for name in pyramid.made:

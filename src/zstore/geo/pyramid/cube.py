@@ -42,6 +42,7 @@ from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.open import open as open_node
+from zstore.storage.base import Store
 from zstore.storage.references import absolute_address
 from zstore.storage.url import current_storage_options, is_remote, open_store, with_storage_options
 from zstore.views.document import Addresses
@@ -507,6 +508,9 @@ class _Asset(MadeSource):
     @property
     def url(self) -> str:
         return self.address
+
+    def check_apart(self, target: Store, base: str, work: str) -> None:
+        Source.check_apart(self, target, base, work)
 
     @property
     def request_count(self) -> int:

@@ -39,6 +39,7 @@ from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.storage.base import Store
 from zstore.views.made import MadeBy, MadeSource, origin_of
 from zstore.views.view import View, overlay, view
 
@@ -322,6 +323,11 @@ class Warped(MadeSource):
             "mask": None if mask is None else mask.array.describe(),
         }
         return {**self.source.describe(), "warp": repr(said)}
+
+    def check_apart(self, target: Store, base: str, work: str) -> None:
+        super().check_apart(target, base, work)
+        if self.warp.mask is not None:
+            self.warp.mask.array.check_apart(target, base, work)
 
     def version(self) -> str:
         mask = self.warp.mask

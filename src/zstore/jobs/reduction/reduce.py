@@ -22,7 +22,7 @@ from zstore.errors import (
     ZstoreError,
     leave_out,
 )
-from zstore.jobs.chunks import Location, StoredArray, as_array, source_of
+from zstore.jobs.chunks import Location, as_array, source_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import current_part
 from zstore.jobs.reduction.methods import make_method
@@ -32,7 +32,6 @@ from zstore.jobs.reduction.run import Reduction, most_units, run_reduction
 from zstore.jobs.reduction.stored import Outline, StoredReduction
 from zstore.jobs.runner import Runner
 from zstore.jobs.source import Source
-from zstore.jobs.target import check_apart
 from zstore.model.packing import Packing, is_circular
 from zstore.nodes import above as higher
 from zstore.nodes.array import Array
@@ -165,8 +164,7 @@ def reduce(
     if out is not None and not isinstance(out, np.ndarray | Array):
         target = open_store(out)
         for planned in plans.values():
-            if isinstance(planned.source, StoredArray):
-                check_apart(planned.source.store, planned.source.path, target, "", "reduce")
+            planned.source.check_apart(target, "", "reduce")
         if not makes_group:
             plans, arrays, outline = {"": _only(plans)}, {"": _only(arrays)}, None
         return StoredReduction(plans, Location(target, ""), how, arrays, outline).carry_out()

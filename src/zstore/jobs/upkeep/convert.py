@@ -138,9 +138,12 @@ class _Hierarchy:
         shown = shown_source(self.at.store, self.at.key(below))
         return _array(self.at, below, model, self.allow_pickle) if shown is None else shown
 
-    def check_apart(self, there: Location) -> None:
-        """Refuse a target that is the source, lies inside it, or contains it."""
-        check_apart(*self.at, *there, "convert")
+    def check_apart(self, there: Location, changes: Sequence[_Change]) -> None:
+        """Refuse a target in which the sources lie that are shown as arrays, or that lies in one of them."""
+        for change in changes:
+            shown = shown_source(self.at.store, self.at.key(change.below))
+            if shown is not None:
+                shown.check_apart(*there, "convert")
 
     def watched(self, changes: Sequence[_Change], transfers: Mapping[str, Transfer]) -> Sources:
         """The documents and chunks as they were when the conversion was planned."""
@@ -248,10 +251,12 @@ class _Conversion(Task["Array | Group"]):
         check: bool,
     ) -> None:
         super().__init__(there, how)
-        here.check_apart(self.there)
+        check_apart(*here.at, *self.there, "convert")
         self.here, self.options, self.find_rooms, self.check = here, options, find_rooms, check
         self.zarr_format = options.zarr_format
         self.changes = _plan(here, self.there, options)
+        if how.overwrite:
+            here.check_apart(self.there, self.changes)
         self.failed = set[str]()
 
     def call(self) -> Any:
