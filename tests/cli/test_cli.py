@@ -373,6 +373,16 @@ def test_durable_reaches_whatever_writes(tmp_path: Path, monkeypatch: pytest.Mon
         shutil.rmtree(levels)
 
 
+def test_work_begun_in_python_is_told_by_the_call_that_goes_on(tmp_path: Path) -> None:
+    zstore.create_array(tmp_path / "a", data=np.arange(100), chunks=(10,))
+    with pytest.raises(ZeroDivisionError):
+        zstore.convert(tmp_path / "a", tmp_path / "b", chunks=7, progress=lambda done, _: done and 1 / 0)
+    said = run("convert", tmp_path / "a", tmp_path / "b", "--chunks", 7, code=1).output
+    call = said.partition("go on with: ")[2].partition(";")[0].replace("progress=...", "progress=None")
+    assert exec(call, {"zstore": zstore}) is None, "as Python, not as options"
+    np.testing.assert_array_equal(zstore.open_array(tmp_path / "b", mode="r")[...], np.arange(100))
+
+
 def test_long_jobs_are_made_in_parts(tmp_path: Path) -> None:
     source, spare, plan = tmp_path / "s.zarr", tmp_path / "spare", tmp_path / "plan.json"
     root = zstore.create_group(source)

@@ -128,7 +128,10 @@ class _Commands(click.Group):
                 return match[0]
             return flags[name] if value == "True" else f"{flags[name]} {value.strip(QUOTES)}"
 
-        text = re.sub(r"\bthe right storage option ", "the right --storage-option ", ARGUMENT.sub(flag, text))
+        # A call in Python, by which work goes on that one has begun, stays as it is.
+        pieces = re.split(r"(\bzstore\.[\w.]+\(.*?\)(?=;|$))", text)
+        pieces[::2] = [ARGUMENT.sub(flag, piece) for piece in pieces[::2]]
+        text = re.sub(r"\bthe right storage option ", "the right --storage-option ", "".join(pieces))
         text = re.sub(r"\bthe storage options? ", "--storage-option ", text)
         text = re.sub(r"(--storage-option )?\banon=True\b", "--storage-option anon=true", text)
         return text.replace("or overwrite ", "or --overwrite ") if "overwrite" in flags else text
