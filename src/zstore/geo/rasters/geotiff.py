@@ -38,7 +38,7 @@ from zstore.geo.pyramid.dataset import (
 from zstore.geo.pyramid.selection import select as select_part
 from zstore.geo.pyramid.selection import shown_values
 from zstore.geo.rasters.classes import write_classes
-from zstore.geo.rasters.new_file import check_new_file, making_file
+from zstore.geo.rasters.new_file import check_new_file, make_file
 from zstore.jobs.chunks import source_of
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, Unit
@@ -151,24 +151,26 @@ def _write(
     how: How,
 ) -> Path:
     """The path of a GeoTIFF of the first file, or of a COG whose overviews are the others."""
-    with making_file(
-        target,
-        how,
-        {band.source.url: band.source for file in files for band in file.read_bands}.values(),
-        unit_size=max(file.window_size for file in files),
-        cell_count=sum(file.cell_count for file in files),
-        estimate=lambda n: Estimate.of({str(k): file.estimate(n) for k, file in enumerate(files)}),
-    ) as making:
+
+    def make(scratch: Path, runner: Runner, tell: Callable[[int], None]) -> Path:
         try:
-            made = [making.scratch / f"{number}.tif" for number in range(len(files))]
+            made = [scratch / f"{number}.tif" for number in range(len(files))]
             for path, file in zip(made, files, strict=True):
-                file.write(rasterio, path, making.runner, making.tell)
-            making.finished = made[0] if driver == "GTiff" else _make_cog(rasterio, made, files[0], compress)
-            write_classes(making.finished, [band.variable for band in files[0].bands])
+                file.write(rasterio, path, runner, tell)
+            finished = made[0] if driver == "GTiff" else _make_cog(rasterio, made, files[0], compress)
+            write_classes(finished, [band.variable for band in files[0].bands])
         except rasterio.errors.RasterioError as error:
             reason = error.__cause__ or error
             raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
-    return target
+        return finished
+
+    read = {band.source.url: band.source for file in files for band in file.read_bands}
+    return make_file(
+        target, how, make, read.values(),
+        unit_size=max(file.window_size for file in files),
+        cell_count=sum(file.cell_count for file in files),
+        estimate=lambda n: Estimate.of({str(k): file.estimate(n) for k, file in enumerate(files)}),
+    )  # fmt: skip
 
 
 def _check_one_grid(grids: Sequence[Dataset]) -> None:

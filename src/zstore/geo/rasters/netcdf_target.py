@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
 from pathlib import Path
@@ -25,10 +25,11 @@ from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.rasters.files import WindowGrid
 from zstore.geo.rasters.hdf5_headers import INTERNAL
 from zstore.geo.rasters.netcdf import KEPT, UNLIMITED, default_fill
-from zstore.geo.rasters.new_file import check_new_file, making_file
+from zstore.geo.rasters.new_file import check_new_file, make_file
 from zstore.jobs.chunks import source_of
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, Unit
+from zstore.jobs.runner import Runner
 from zstore.jobs.source import Source, all_but_lost
 from zstore.model import v2
 from zstore.model.document import plain
@@ -124,31 +125,32 @@ def _members(node: Array | Group) -> dict[str, Array | Group]:
 def _write(h5netcdf: ModuleType, file: _NetcdfFile, path: Path, how: How) -> Path:
     """The path of a file, which appears once whole."""
     plan = file.plan_of_windows
-    cell_count = sum(prod(one.shape) for one in plan.sources.values())
-    with making_file(
-        path,
-        how,
-        plan.sources.values(),
-        unit_size=plan.unit_size(),
-        cell_count=cell_count,
-        estimate=plan.estimate,
-    ) as making:
+
+    def make(scratch: Path, runner: Runner, tell: Callable[[int], None]) -> Path:
+        made = scratch / "made.nc"
         try:
-            with h5netcdf.File(making.finished, "w") as opened:
+            with h5netcdf.File(made, "w") as opened:
                 file.define(opened)
 
                 def take(unit: Unit, items: Items) -> None:
                     name, window = plan.box(unit)
                     file.variables[name].put(opened, window, items)
-                    making.tell(volume(window))
+                    tell(volume(window))
 
                 # In order, so that equal arrays make equal files.
-                making.runner.run(plan, path.stem, take, is_in_order=True)
+                runner.run(plan, path.stem, take, is_in_order=True)
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"file cannot be written: {error}", path=str(path)) from error
-    return path
+        return made
+
+    sources = plan.sources.values()
+    cell_count = sum(prod(one.shape) for one in sources)
+    return make_file(
+        path, how, make, sources,
+        unit_size=plan.unit_size(), cell_count=cell_count, estimate=plan.estimate,
+    )  # fmt: skip
 
 
 def _level_of(compress: str | None) -> int | str | None:

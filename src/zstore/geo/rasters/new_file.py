@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from zstore.errors import StoreError
@@ -34,33 +32,19 @@ def check_new_file(target: str | os.PathLike[str], kind: FileKind, how: How) -> 
     return path
 
 
-@dataclass
-class FileMaking:
-    """The making of a file, in a directory beside it.
-
-    runner    of the units that it is made by
-    tell      is called with the number of cells that were written
-    finished  the whole file, once it is there
-    """
-
-    scratch: Path
-    runner: Runner
-    tell: Callable[[int], None]
-    finished: Path
-
-
-@contextmanager
-def making_file(
+def make_file(
     target: Path,
     how: How,
+    make: Callable[[Path, Runner, Callable[[int], None]], Path],
     sources: Iterable[Source],
     *,
     unit_size: int,
     cell_count: int,
     estimate: Callable[[int], Estimate],
-) -> Iterator[FileMaking]:
-    """A context to make a file in, which then takes its place, with what GDAL has written beside it.
+) -> Path:
+    """Make a file, which then takes its place with what GDAL has written beside it; returns that place.
 
+    make        makes the file in a directory, by a runner, telling of cells as they are written; returns it
     unit_size   the most bytes of memory for a unit
     cell_count  of all cells that are told of
     estimate    of the work, by the number of units at a time
@@ -74,24 +58,23 @@ def making_file(
     how.stop_if_dry(lambda: estimate(at_once))
     watched = [source.watched() for source in sources]
     try:
-        held = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
+        scratch = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
     except OSError as error:
         raise StoreError(f"file cannot be written: {error.strerror}", path=str(target)) from error
-    with held as path:
-        scratch = Path(path)
+    with scratch as path:
         with Runner(how.executor, None, most) as runner:
-            making = FileMaking(scratch, runner, counter(cell_count, how.progress), scratch / "made")
-            yield making
+            made = make(Path(path), runner, counter(cell_count, how.progress))
         for one in watched:
             one.check_unchanged()
-        beside, placed = (one.with_name(f"{one.name}.aux.xml") for one in (making.finished, target))
+        beside, placed = (file.with_name(f"{file.name}.aux.xml") for file in (made, target))
         if beside.exists():
             beside.replace(placed)
         else:
             placed.unlink(missing_ok=True)
-        making.finished.replace(target)
+        made.replace(target)
     if how.durable:
         for file in (target, placed):
             if file.exists():
                 confirm_files(str(file))
         confirm_directory(str(target.parent))
+    return target
