@@ -436,7 +436,10 @@ def test_a_loop_closed_in_the_midst_leaves_nothing(caplog: pytest.LogCaptureFixt
         del tasks, loop
         gc.collect()
         asyncio.run(read_all(array, cells()[:5]))
-    awaiting.COMPUTING._pool().submit(lambda: None).result(60)
+    pool = awaiting.COMPUTING._pool()
+    count = pool._max_workers
+    met = threading.Barrier(count)  # of all threads, each of which has ended what it was at
+    [*pool.map(lambda _: met.wait(60), range(count))]
     gc.collect()
 
 
