@@ -166,11 +166,14 @@ def _write(
 
     read = {band.source.url: band.source for file in files for band in file.read_bands}
     return make_file(
-        target, how, make, read.values(),
+        target,
+        how,
+        make,
+        read.values(),
         unit_size=max(file.window_size for file in files),
         cell_count=sum(file.cell_count for file in files),
         estimate=lambda n: Estimate.of({str(k): file.estimate(n) for k, file in enumerate(files)}),
-    )  # fmt: skip
+    )
 
 
 def _check_one_grid(grids: Sequence[Dataset]) -> None:

@@ -148,9 +148,14 @@ def _write(h5netcdf: ModuleType, file: _NetcdfFile, path: Path, how: How) -> Pat
     sources = plan.sources.values()
     cell_count = sum(prod(one.shape) for one in sources)
     return make_file(
-        path, how, make, sources,
-        unit_size=plan.unit_size(), cell_count=cell_count, estimate=plan.estimate,
-    )  # fmt: skip
+        path,
+        how,
+        make,
+        sources,
+        unit_size=plan.unit_size(),
+        cell_count=cell_count,
+        estimate=plan.estimate,
+    )
 
 
 def _level_of(compress: str | None) -> int | str | None:
