@@ -474,10 +474,18 @@ def test_killed_often_on_the_way_to_a_bucket_or_from_one(number, is_target, opti
     drill_bucket(1 + number % 4, is_target, options, tmp_path, seed=1 + number)
 
 
+@pytest.mark.parametrize("is_sparse", [False, True], ids=["a byte for each", "coordinates"])
 @settings(max_examples=100)
 @given(data=st.data())
-def test_chunks_that_touch(data):
+def test_chunks_that_touch(is_sparse, data):
     """Against going through all chunks one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if is_sparse:
+            patch.setattr("zstore.jobs.source.MASK_SIZE", 0)
+        check_touching(data)
+
+
+def check_touching(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3)))
     grids = []
     for _ in range(2):
@@ -495,7 +503,7 @@ def test_chunks_that_touch(data):
     mask = np.zeros(shape, bool)
     for cell in chosen:
         mask[arrays[0].box(cell)] = True
-    spread = ChunkSet(arrays[0].counts, chosen).spread(*arrays)
+    spread = ChunkSet(arrays[0].counts, [chosen]).spread(*arrays)
     touched = [c for c in itertools.product(*map(range, arrays[1].counts)) if mask[arrays[1].box(c)].any()]
     assert list(spread) == touched and len(spread) == len(touched)
     counts = tuple(data.draw(st.integers(1, 4)) for _ in shape)
