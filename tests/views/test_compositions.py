@@ -280,6 +280,22 @@ def test_compositions_are_numpys(data: st.DataObject) -> None:
             check(view, expected, data.draw)
 
 
+@pytest.mark.filterwarnings("ignore:All-NaN", "ignore:Mean of empty")
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "i2", "u1", "?"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("reduced", [np.nanmin, np.nanmax, np.nanmean, np.nanmedian])
+def test_reductions_that_leave_nan_out_are_numpys(reduced: Any, axis: int, dtype: str) -> None:
+    """Also at places without a number."""
+    items = np.random.default_rng(1).integers(0, 100, (5, 6, 7)).astype(dtype)
+    if items.dtype.kind == "f":
+        items[items < 40] = np.nan
+        items[:, 2, 3] = items[1, :, 4] = items[2, 5] = np.nan
+    array = zstore.create_array(MemoryStore(), data=items, chunks=(2, 3, 7))
+    found, expected = reduced(array.lazy, axis=axis), reduced(items, axis=axis)
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    np.testing.assert_allclose(found.read(), expected, rtol=1e-6)
+
+
 @pytest.mark.slow
 @settings(max_examples=20_000)
 @given(st.data())
