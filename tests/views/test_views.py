@@ -224,6 +224,24 @@ def test_functions_of_numpy_make_views(array: zstore.Array, function: Any) -> No
     np.testing.assert_array_equal(made.read(), expected)
 
 
+def test_functions_that_make_no_view_are_numpys_of_the_items(array: zstore.Array) -> None:
+    view = array.lazy
+    for found, expected in [
+        (np.where(view % 5 == 0), np.where(DATA % 5 == 0)),
+        (np.clip(view, 3, 9, out=np.zeros_like(DATA)), DATA.clip(3, 9)),
+        (np.nan_to_num(view / 2, copy=False), DATA / 2),
+        (np.isin([3, -3], view), [True, False]),
+    ]:
+        assert not isinstance(found, zstore.View)
+        np.testing.assert_array_equal(found, expected)
+    one, last = view[0, 1, 2], DATA[0, 1, 2]
+    assert (bool(one), int(one), float(one), complex(one)) == (bool(last), last, last, last)
+    assert bool(view[0, 0, :1] == DATA[0, 0, 0]) and 3 in view and -3 not in view
+    for kind, word in ((bool, "truth value"), (int, "an integer"), (float, "a float")):
+        with pytest.raises(ValueError, match=rf"{word} of a view of shape \({len(view)}, .* ambiguous"):
+            kind(view)
+
+
 def test_depth_and_breadth(array: zstore.Array) -> None:
     view, expected = array.lazy, DATA
     for number in range(200):

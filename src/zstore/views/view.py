@@ -119,6 +119,28 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError("iteration over a 0-d view")
         return map(self.__getitem__, range(self.shape[0]))
 
+    # As numpy's arrays have them; items are read.
+
+    def __contains__(self, value: object) -> bool:
+        return bool(np.any(self == value))
+
+    def __bool__(self) -> bool:
+        return bool(self._only("the truth value"))
+
+    def __int__(self) -> int:
+        return int(self._only("an integer"))
+
+    def __float__(self) -> float:
+        return float(self._only("a float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._only("a complex number"))
+
+    def _only(self, what: str) -> Any:
+        if self.size != 1:
+            raise ValueError(f"{what} of a view of shape {self.shape} is ambiguous; expected one item")
+        return self.read().reshape(-1)[0]
+
     @property
     def step(self) -> ViewStep:
         """The last step of the tree of sources and steps that the view is."""
@@ -226,7 +248,10 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         own = _FUNCTIONS.get(function)
         if own is not None:
             return own(*given, **options)
-        if getattr(np, getattr(function, "__name__", ""), None) is function and function.__name__ in BY_PLACE:
+        is_by_place = getattr(np, getattr(function, "__name__", ""), None) is function
+        is_by_place = is_by_place and function.__name__ in BY_PLACE and not options.keys() & {"out", "copy"}
+        # Of a condition alone, `where` gives the places at which it holds.
+        if is_by_place and (function is not np.where or len(given) > 1):
             return _call(function, given, options)
         return _by_items(function, given, options)
 
