@@ -277,7 +277,7 @@ class _Part:
             node = self.members[path]
             assert isinstance(node, Group), "grids are those of groups"
             with suppress(MetadataError):
-                first = open_levels(node)[0]
+                first = open_levels(node, ("GZ-43",))[0]  # of stations and the like there is none
                 # Of a group that only holds a pyramid, the levels have grids.
                 self.grids[path] = () if first.level else (first, *other_grids(node, first))
         return self.grids[path]
