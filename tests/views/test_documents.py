@@ -197,12 +197,14 @@ def test_addresses_that_lead_elsewhere(array: zstore.Array, tmp_path: Path, url:
 
 def test_what_has_no_document(array: zstore.Array, tmp_path: Path) -> None:
     objects = zstore.create_array(tmp_path / "o", data=np.array(["a", "bb"], object), dtype=str)
+    piped = zstore.create_array(tmp_path / "a|b", data=DATA)
     in_memory = zstore.create_array("memory://a", data=DATA, overwrite=True)
     for view, message in [
         (array.lazy.map(abs, dtype="i2"), "function abs has no document"),
         (zstore.view(np.zeros(100_000)), "800,000 bytes in memory"),
         (in_memory.lazy, "in memory has no document"),
         (objects.lazy, "expected numbers, times"),
+        (piped.lazy, r"no document leads to an address with '::' or '\|'"),
         (np.divmod(array.lazy, 2)[0].map(len, dtype="i2"), "function len"),
         (zstore.view(Numbered()), "a view of a Numbered has no document; .* or a source whose URL opens it"),
         (zstore.view(as_array(Numbered())), "in memory has no document"),

@@ -291,6 +291,8 @@ def _render_source(step: ViewStep, folder: str) -> Json:
 def _relative(url: str, folder: str) -> str:
     """An address as a document in a folder has it."""
     full = _full(file_address(url) or url)
+    if "::" in full or "|" in full:
+        raise UnsupportedError("no document leads to an address with '::' or '|'", path=url)
     is_below = folder and full.startswith(f"{folder}/")
     return full[len(folder) + 1 :] if is_below else full.removeprefix("file://")
 
