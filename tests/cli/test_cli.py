@@ -263,6 +263,19 @@ def test_python_dash_m(tmp_path) -> None:
     assert (status, error) == (0, "") and "h\\xf6he" in shown
 
 
+def test_what_zarr_has_of_a_file_is_converted_by_name(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="HDF5 is written with h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"], file["b"] = np.arange(4.0), np.arange(3)
+        file.create_dataset("references", (2,), dtype=h5py.ref_dtype)
+    said = run("convert", tmp_path / "a.h5", tmp_path / "a.zarr", code=1).stderr
+    assert "'/references' has the type object, which Zarr does not have" in said
+    assert not (tmp_path / "a.zarr").exists()
+    run("convert", tmp_path / "a.h5", tmp_path / "a.zarr", "--bands", "a", code=1)  # one more was left out
+    made = zstore.open_group(tmp_path / "a.zarr", mode="r")
+    assert [*made] == ["a"] and made["a"][...].tolist() == [0, 1, 2, 3]
+
+
 def test_what_is_reduced_is_said(tmp_path: Path) -> None:
     group = zstore.create_group(tmp_path / "a.zarr").create_group("b")
     for unit in ("ns", "D"):

@@ -491,7 +491,12 @@ def test_files_that_cannot_be_scanned_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         virtualize(tmp_path / "none.nc", tmp_path / "none.json")
     assert not [*tmp_path.iterdir()], "no journal stays of a call that has scanned nothing"
-    (tmp_path / "text.nc").write_text("no such thing")
+    for name in ("text.nc", "more.nc"):
+        (tmp_path / name).write_text("no such thing")
+    for files in ([tmp_path / "text.nc"], [tmp_path / "text.nc", tmp_path / "more.nc"]):
+        with pytest.raises(UnsupportedError, match="no s"):
+            virtualize(files, tmp_path / "none.json", concat="time")
+        assert {path.name for path in tmp_path.iterdir()} == {"text.nc", "more.nc"}
     with pytest.raises(UnsupportedError, match="no s"):
         scan_file(tmp_path / "text.nc")
     path = tmp_path / "mixed.h5"

@@ -508,6 +508,12 @@ def test_invalid_references_are_refused(tmp_path: Path, text: str, kind: type[Ex
         open_manifest(tmp_path / "bad.json")
 
 
+def test_a_document_of_a_zarr_is_no_file_of_references(tmp_path: Path) -> None:
+    zstore.create_group(tmp_path / "a.zarr")
+    with pytest.raises(MetadataError, match=r"expected the directory that it is in, '.*a\.zarr'"):
+        zstore.open(tmp_path / "a.zarr" / "zarr.json")
+
+
 @pytest.mark.parametrize(
     "expression",
     [

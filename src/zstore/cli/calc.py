@@ -7,15 +7,13 @@ from typing import Any
 import click
 
 from zstore import calculate
-from zstore.cli.options import above_option, view_command
+from zstore.cli.options import DTYPE, above_option, view_command
 
 
 @view_command("a computation", "computing")
 @click.argument("expression")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option(
-    "--dtype", metavar="NAME", default="float64", help="Data type of physical numbers: float32, ..."
-)
+@click.option("--dtype", **DTYPE, default="float64", help="Data type of physical numbers: float32, ...")
 @above_option
 def calc(expression: str, sources: tuple[str, ...], dtype: str, above: bool) -> Any:
     """Compute EXPRESSION of arrays on one grid, and store the numbers as the group TARGET.

@@ -114,7 +114,7 @@ OF_PARTS = ("raster", "file", "zarr")
 )
 @click.option("--pyramid", is_flag=True, help="Make levels until the coarsest fits one chunk.")
 @click.option("--method", default="average", help="How coarser levels are made.")
-@click.option("--bands", **WORDS, help="Bands of the raster by number, or arrays of the Zarr by name.")
+@click.option("--bands", **WORDS, help="Bands of the raster by number, or arrays of a Zarr or file by name.")
 @click.option(
     "--packing",
     **one_of("attributes", "codecs"),
@@ -181,7 +181,7 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     if is_stack and options["stack"] is None and not any(map(_is_raster, sources)):
         # What has coordinates needs no word for how it is joined.
         is_stack, kind = False, _kind_of_target(target) or "zarr"
-    if is_part and kind in ("netcdf", "scene"):
+    if (is_part and kind == "scene") or (kind == "netcdf" and (is_part or options["bands"])):
         kind = "zarr"
     _check(ctx, kind, is_part=is_part)
     function, what = KINDS[kind]

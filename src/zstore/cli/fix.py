@@ -7,16 +7,8 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import PLACE, WORDS, asked, json_option, say, storage_options
+from zstore.cli.options import PLACE, WORDS, asked, json_option, number_of, say, storage_options
 from zstore.extensions.builtin import PROFILES
-
-
-def _number_of(value: str) -> int | float:
-    """An integer of any size, else a float."""
-    try:
-        return int(value)
-    except ValueError:
-        return float(value)
 
 
 @click.command()
@@ -36,7 +28,7 @@ def _number_of(value: str) -> int | float:
 @click.option("--method", help="How the levels were made, where nothing says it: average, nearest, ...")
 @click.option(
     "--fill-value",
-    type=_number_of,
+    type=number_of,
     metavar="NUMBER",
     help="What Zarr v3 arrays hold where no chunk is, where they do not say it; GDAL takes it for nodata.",
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import partial, reduce, wraps
 from math import isfinite
 from multiprocessing import get_context, parent_process
@@ -162,8 +163,23 @@ def _box_of(value: str) -> tuple[float, ...]:
     return numbers
 
 
+def _dtype_of(value: str) -> str:
+    """The name of a data type of numpy."""
+    import numpy as np
+
+    try:
+        np.dtype(value)
+    except TypeError:
+        names = [np.dtype(code).name for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"]]
+        near = get_close_matches(value, names, 1)
+        meant = f"did you mean {near[0]!r}?" if near else "expected one like float32"
+        raise click.BadParameter(f"{value!r} is no data type; {meant}") from None
+    return value
+
+
 CUT: dict[str, Any] = {"type": _cut_of, "metavar": "N or Y,X or T,Y,X or NAME=N,..."}
 SIZE: dict[str, Any] = {"type": _bytes_of, "metavar": "SIZE"}
+DTYPE: dict[str, Any] = {"type": _dtype_of, "metavar": "NAME"}
 NUMBER: dict[str, Any] = {"type": number_of, "metavar": "N"}
 WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
 NUMBERS: dict[str, Any] = {"type": _numbers_of, "metavar": "N,M,..."}

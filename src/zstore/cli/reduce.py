@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Any
 
 import click
 
 from zstore import reduce as reduce_array
 from zstore.cli.options import (
+    DTYPE,
     WORDS,
     above_option,
     how_options,
@@ -39,20 +39,6 @@ def _rolling_of(value: str) -> dict[str | int, int]:
     if not dim or not length.isdecimal():
         raise click.BadParameter(f"{value!r}; expected a dimension and a number of items, as time=30")
     return {int(dim) if re.fullmatch(r"-?\d+", dim) else dim: int(length)}
-
-
-def _dtype_of(value: str) -> str:
-    """The name of a data type of numpy."""
-    import numpy as np
-
-    try:
-        np.dtype(value)
-    except TypeError:
-        names = [np.dtype(code).name for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"]]
-        near = get_close_matches(value, names, 1)
-        meant = f"did you mean {near[0]!r}?" if near else "expected one like float32"
-        raise click.BadParameter(f"{value!r} is no data type; {meant}") from None
-    return value
 
 
 @click.command()
@@ -88,7 +74,7 @@ def _dtype_of(value: str) -> str:
     help="Undo scale, offset and nodata as the attributes say; of groups and periods, that is the default.",
 )
 @click.option("--keepdims", is_flag=True, help="Keep the dimensions that are reduced, of length 1.")
-@click.option("--dtype", type=_dtype_of, metavar="NAME", help="Data type of the result: float32, ...")
+@click.option("--dtype", **DTYPE, help="Data type of the result: float32, ...")
 @click.option("--ddof", type=int, default=0, help="Taken from the count, for var and std.")
 @selection_options
 @above_option

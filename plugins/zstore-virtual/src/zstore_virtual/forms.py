@@ -111,6 +111,9 @@ def _read_at(address: str, storage_options: Mapping[str, Any] | None) -> Manifes
 
 
 def _read_file(path: str) -> Manifest:
+    if Path(path).name == "zarr.json":
+        expected = f"expected the directory that it is in, {os.path.dirname(path)!r}"  # noqa: PTH120
+        raise MetadataError(f"a document of a Zarr is no file of references; {expected}", path=path)
     try:
         with open(path, "rb") as file:
             if not os.fstat(file.fileno()).st_size:

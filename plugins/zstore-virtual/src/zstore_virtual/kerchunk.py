@@ -229,7 +229,8 @@ class _Reader:
         value, end = self._value(at)
         if not isinstance(value, dict):
             raise MetadataError(
-                f"the reference is {type(value).__name__}; expected a text or a list", key=key
+                f"the value is {type(value).__name__}; expected the text or list of a reference",
+                key=key,
             )
         self._collector.put(key, json.dumps(value).encode())
         return end

@@ -491,7 +491,7 @@ def warp_array(
         hole = float("nan")
     if hole is None:
         raise MetadataError(
-            f"an array of {source.dtype} has no nodata for cells beside it; expected nodata", path=place
+            f"an array of {source.dtype} has no nodata for cells beside it; expected nodata=N", path=place
         )
     hole = fit_nodata(hole, source.dtype)
     if variable.nodata is not None and hole != variable.nodata and hole == hole:

@@ -104,8 +104,13 @@ def virtualize(
         parts = _scan(plan, len(paths), job, how)
     except ZstoreError:
         if dimension is None and store is not None and job is not None:
-            _end(job, store, folder)  # of one file, a later call has nothing to take up
+            _end(job, store, folder)
         raise
+    broken = _broken(parts)
+    if broken is not None:
+        if store is not None and job is not None and all("" in part.unreadable for part in parts):
+            _end(job, store, folder)  # a later call has nothing to take up
+        raise broken
     lost = {path for part in parts for path in part.unreadable}
     if dimension is not None and lost:
         parts = [part.without(lost) for part in parts]
@@ -152,11 +157,7 @@ def _begin(plan: ScanPlan, store: Store, folder: str) -> BegunJob:
 
 
 def _scan(plan: ScanPlan, count: int, job: BegunJob | None, how: How) -> list[ScannedFile]:
-    """The parts of a plan, in order; those that the journal has of the same plan are not scanned again.
-
-    Raises
-        ZstoreError: of the first file that cannot be read, with the names of all others.
-    """
+    """The parts of a plan, in order; those that the journal has of the same plan are not scanned again."""
     parts = dict[int, ScannedFile]()
     tick = counter(count, how.progress)
 
@@ -171,15 +172,20 @@ def _scan(plan: ScanPlan, count: int, job: BegunJob | None, how: How) -> list[Sc
     with Runner(how.executor, journal) as runner:
         runner.run(plan, STEP, take)
     found = [parts[number] for number in range(count)]
-    broken = {part.name: part.unreadable[""] for part in found if "" in part.unreadable}
-    if broken:
-        if journal is not None:
-            journal.write()
-        name, *others = broken
-        if others:
-            broken[name].message += f"; nor can these be read: {', '.join(others)}"
-        raise broken[name]
+    if journal is not None and any("" in part.unreadable for part in found):
+        journal.write()
     return found
+
+
+def _broken(parts: Sequence[ScannedFile]) -> ZstoreError | None:
+    """The error of the first file that cannot be read, with the names of all others; None without one."""
+    broken = {part.name: part.unreadable[""] for part in parts if "" in part.unreadable}
+    if not broken:
+        return None
+    name, *others = broken
+    if others:
+        broken[name].message += f"; nor can these be read: {', '.join(others)}"
+    return broken[name]
 
 
 def _open_journal(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -> tuple[Store, str]:
