@@ -198,6 +198,7 @@ def test_what_lies_nowhere_on_the_ground_is_selected_by_any_items() -> None:
     group.create_array("rain", data=np.arange(15).reshape(5, 3), dimension_names=["day", "station"])
     group.create_array("day", data=np.arange(5), dimension_names=["day"])
     group.create_array("station", data=np.array(["a", "b", "c"]), dimension_names=["station"])
+    # Nor does it warn that it takes stations for columns, and days for no times.
     part = zstore.select(group, {"day": [4, 0], "station": ["a", "c"]})
     assert isinstance(part, zstore.Group)
     assert part["rain"][...].tolist() == [[0, 2], [12, 14]]

@@ -54,6 +54,9 @@ SHOWN_COUNT = 5
 BETWEEN, OPEN = "/", ("", "..")
 # Attributes that name other arrays which belong to one.
 NAMING = ("coordinates", "bounds", "climatology", "ancillary_variables", "cell_measures", "grid_mapping")
+# Rules of what is supposed where nothing says it: which dimensions are rows and columns, that numbers are no
+# times, that degrees have a CRS. Who selects items by a coordinate, and not by a place, asks for none of it.
+SUPPOSED = ("GZ-43", "MS-09", "OC-09")
 
 
 @with_storage_options
@@ -277,7 +280,7 @@ class _Part:
             node = self.members[path]
             assert isinstance(node, Group), "grids are those of groups"
             with suppress(MetadataError):
-                first = open_levels(node, ("GZ-43",))[0]  # of stations and the like there is none
+                first = open_levels(node, SUPPOSED)[0]
                 # Of a group that only holds a pyramid, the levels have grids.
                 self.grids[path] = () if first.level else (first, *other_grids(node, first))
         return self.grids[path]
