@@ -414,6 +414,7 @@ def test_what_cannot_be_written_down_is_no_plan(tmp_path: Path) -> None:
         (zstore.copy, [tmp_path / "s", MemoryStore()], "memory of this process"),
         (zstore.reduce, [tmp_path / "s/a", "mean", 0], "would store nothing"),
         (zstore.copy, [tmp_path / "s", tmp_path / "t", object()], "path cannot be written down"),
+        (zstore.convert, [zstore.open_array(tmp_path / "s/a").lazy, tmp_path / "t"], "save the view"),
     ):
         with pytest.raises(UnsupportedError, match=words):
             zstore.plan_units(plan, function, *given)

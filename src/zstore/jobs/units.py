@@ -319,7 +319,8 @@ def _say(value: Any, name: str) -> Any:
         return [_say(item, name) for item in value]
     if isinstance(value, Mapping) and TUPLE not in value and all(isinstance(key, str) for key in value):
         return {key: _say(item, name) for key, item in value.items()}
-    raise UnsupportedError(f"argument {name} cannot be written down in a plan: {value!r:.100}")
+    more = "; save the view, and name its file" if hasattr(value, "save") else ""
+    raise UnsupportedError(f"argument {name} cannot be written down in a plan: {value!r:.100}{more}")
 
 
 def _is_address(value: str) -> bool:
