@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from concurrent.futures import ProcessPoolExecutor
+from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.base.boxes import places
 from zstore.base.byterange import ByteRange
 from zstore.errors import ChangedError, NotFoundError, ReadOnlyError
 from zstore.jobs.chunks import as_array, source_of
-from zstore.jobs.source import Box, Shape, Source
+from zstore.jobs.source import Box, ChunkSet, Shape, Source
 from zstore.model.grid import Edges, Grid, RectilinearGrid, RegularGrid
 
 
@@ -111,6 +113,14 @@ class Described(Indices):
     name = "group/index"
     dimension_names = ("y", "x")
     attributes: ClassVar[dict[str, Any]] = {"scale_factor": 0.5, "_FillValue": 2}
+
+
+def test_places_of_a_grid_are_gone_along_without_a_list_of_them() -> None:
+    for counts in ((), (4,), (2, 3, 4), (3, 0), (1 << 17,), (2, (1 << 16) + 1)):
+        assert [*places(counts)] == [*product(*map(range, counts))]
+    whole = ChunkSet((3, 1 << 62, 2), None)
+    assert [*islice(whole, 3)] == [*islice(places(whole.counts), 3)] == [(0, 0, 0), (0, 0, 1), (0, 1, 0)]
+    assert [*islice(whole.units((1, 2, 2), whole), 2)] == [(0, 0, 0, -1), (0, 1, 0, -1)]
 
 
 def test_names_and_attributes_of_a_source_go_along(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ import numpy as np
 # Bytes of a window of `windows`: enough for every thread, and little beside a machine's memory.
 BLOCK_SIZE = 16 << 20
 
+# An axis of more is gone along without a list of its places.
+LISTED_COUNT = 1 << 16
+
 Items = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
 Box = tuple[slice, ...]
@@ -62,6 +65,13 @@ def cut(box: Box, steps: Sequence[int]) -> Iterator[Box]:
     """The boxes of at most `steps` items along each axis that a box is cut into, the last axis fastest."""
     sides = zip(box, steps, strict=True)
     return product(*([slice(n, min(n + k, s.stop)) for n in range(s.start, s.stop, k)] for s, k in sides))
+
+
+def places(counts: Shape) -> Iterator[Shape]:
+    """The coordinates on a grid of `counts`, in order, whatever a document claims of its size."""
+    if max(counts, default=0) <= LISTED_COUNT:
+        return product(*map(range, counts))
+    return ((at, *rest) for at in range(counts[0]) for rest in places(counts[1:]))
 
 
 def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> Iterator[Box]:

@@ -179,8 +179,10 @@ class _Commands(click.Group):
             except Exception as error:
                 if ctx.params["traceback"]:
                     raise
-                name = "memory ran out" if isinstance(error, MemoryError) else type(error).__name__
-                _fail(ctx, f"{name}: {error} (zstore did not foresee this; --traceback shows where)")
+                if isinstance(error, MemoryError):
+                    _fail(ctx, ": ".join(filter(None, ("memory ran out", str(error)))))
+                what = f"{type(error).__name__}: {error}"
+                _fail(ctx, f"{what} (zstore did not foresee this; --traceback shows where)")
 
 
 def _meant_option(error: click.NoSuchOption, line: tuple[str, ...]) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from hashlib import sha256
-from itertools import chain, compress, islice, product
+from itertools import chain, compress, islice
 from math import prod
 from operator import not_
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from zstore.base.boxes import Box, Shape, inside
+from zstore.base.boxes import Box, Shape, inside, places
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.base.sizes import format_size
@@ -412,7 +412,7 @@ class StoredArray(ModelSource):
 
     def all_cells(self) -> Iterator[Cell]:
         """Every chunk of the grid, stored or not."""
-        return product(*map(range, self.counts))
+        return places(self.counts)
 
     @property
     def piece_shape(self) -> Shape | None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from zstore.base.boxes import Box, Shape
+from zstore.base.boxes import Box, Shape, places
 from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import ChangedError, ZstoreError, leave_out, without_secrets
@@ -331,7 +331,7 @@ class ChunkSet:
 
     def __iter__(self) -> Iterator[Cell]:
         if self._is_all:
-            yield from product(*map(range, self.counts))
+            yield from places(self.counts)
         elif self._mask is None:
             yield from sorted(self._set)
         else:
@@ -386,7 +386,7 @@ class ChunkSet:
 
     def _units(self, counts: Shape) -> Iterator[Cell]:
         if self._is_all:
-            yield from product(*(range(-(-most // n)) for most, n in zip(self.counts, counts, strict=True)))
+            yield from places(tuple(-(-most // n) for most, n in zip(self.counts, counts, strict=True)))
         elif self._mask is None:
             yield from sorted({tuple(p // n for p, n in zip(cell, counts, strict=True)) for cell in self})
         else:
