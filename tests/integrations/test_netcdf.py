@@ -328,7 +328,40 @@ def _write_many(path):
             one[: at % 3] = 1
 
 
-@pytest.mark.parametrize("write", [_write_netcdf4, _write_many])
+def _write_newer(path, first=0):
+    """Chunks with the indexes of HDF5 1.10, and items that lie in the header."""
+    items = np.arange(first, first + 400, dtype="i4").reshape(10, 40)
+    with h5py.File(path, "w", libver=("v110", "v110"), track_order=True) as made:
+        for name, options in {
+            "whole": {"chunks": (10, 40)},
+            "whole_deflated": {"chunks": (10, 40), "compression": "gzip"},
+            "fixed": {"chunks": (5, 10)},
+            "deflated": {"chunks": (5, 16), "compression": "gzip", "shuffle": True},
+            "growing": {"chunks": (5, 10), "maxshape": (None, 40)},
+            "growing_twice": {"chunks": (5, 10), "maxshape": (None, None)},
+        }.items():
+            made.create_dataset(name, data=items, track_order=True, **options)
+        kept = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        kept.set_layout(h5py.h5d.COMPACT)
+        kept.set_attr_creation_order(h5py.h5p.CRT_ORDER_TRACKED | h5py.h5p.CRT_ORDER_INDEXED)
+        space = h5py.h5s.create_simple((3, 4))
+        compact = h5py.h5d.create(made.id, b"compact", h5py.h5t.NATIVE_INT32, space, kept)
+        compact.write(h5py.h5s.ALL, h5py.h5s.ALL, items[:3, :4].copy())
+
+
+def test_series_in_newer_layouts_hold_what_h5py_reads(tmp_path):
+    for number in range(3):
+        path = tmp_path / f"{number}.nc"
+        _write_newer(path, number)
+        assert HeaderGroup.of_file(path).variables["growing_twice"].chunks == (5, 10)
+        group = netcdf_to_zarr(path, tmp_path / f"{number}.zarr")
+        with h5py.File(path) as file:
+            assert len(file) == 7
+            for name, dataset in file.items():
+                np.testing.assert_array_equal(group[name][...], dataset[...], err_msg=name)
+
+
+@pytest.mark.parametrize("write", [_write_netcdf4, _write_many, _write_newer])
 def test_headers_are_parsed_as_h5py_reads_them(tmp_path, write):
     """Of a file with damage, as h5py reads it, or not at all; what is not needed may be damaged."""
     path = tmp_path / "a.nc"
