@@ -56,6 +56,10 @@ def test_dates(values, units, calendar, dates) -> None:
 def test_calendars_that_are_not_numpys(values, units, calendar, first, last) -> None:
     pytest.importorskip("cftime", reason="these calendars are cftime's (extra 'time')")
     assert axis(values, units, calendar).extent() == (first, last)
+    dates = axis(values, units, calendar).dates()
+    if dates.dtype.kind == "O":
+        with pytest.raises(MetadataError, match=f"dates of 'time' are of the calendar {calendar}; expected"):
+            TimeAxis.from_dates(dates)
 
 
 @pytest.mark.filterwarnings("ignore:Unable to decode time axis into full numpy")

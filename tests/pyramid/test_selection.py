@@ -164,6 +164,7 @@ def test_pyramids_are_selected_at_all_levels_and_on_the_ground_at_the_finest(tmp
         ({"values": {"time": "2001/.."}}, NotFoundError, "no item of .time. lies in 2001"),
         ({"values": {"time": "June"}}, MetadataError, "time is 'June'; expected a date such as 2020-06"),
         ({"values": {"level": "high"}}, MetadataError, "level is 'high'; expected a number such as 500"),
+        ({"values": {"level": ""}}, MetadataError, "level is ''; expected a number such as 500"),
         ({"values": {"level": 600}}, NotFoundError, "no item of 'level' is 600; there are 500"),
         ({"values": {"level": slice(850, 600)}}, NotFoundError, r"lies in 850/600 \(some lie in 600/850\)"),
         ({"values": {"level": slice(500, 850, 2)}}, MetadataError, "level has a range with step 2; expected"),
@@ -203,6 +204,32 @@ def test_what_lies_nowhere_on_the_ground_is_selected_by_any_items() -> None:
     assert isinstance(part, zstore.Group)
     assert part["rain"][...].tolist() == [[0, 2], [12, 14]]
     assert part["day"][...].tolist() == [0, 4] and part["station"][...].tolist() == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (slice("c", "b"), ["c", "", "b"]),
+        (slice("", None), ["", "b", "a/c"]),
+        (slice(None, ""), ["c", ""]),
+        (slice(None, None), ["c", "", "b", "a/c"]),
+        ("", [""]),
+        ("a/c", ["a/c"]),
+        ([slice("b", "b"), "c"], ["c", "b"]),
+        (slice("b", "c"), r"no item of 'station' lies in b/c \(some lie in c/b\)"),
+        (slice("c", "d"), "station is 'd'; expected one of c, , b, a/c"),
+    ],
+)
+def test_names_are_selected_in_the_order_in_which_they_lie(wanted: Any, expected: Any) -> None:
+    group = zstore.create_group(MemoryStore())
+    group.create_array("rain", data=np.arange(4), dimension_names=["station"])
+    group.create_array("station", data=np.array(["c", "", "b", "a/c"]), dimension_names=["station"])
+    if isinstance(expected, list):
+        part: Any = zstore.select(group, {"station": wanted})
+        assert part["station"][...].tolist() == expected
+    else:
+        with pytest.raises((MetadataError, NotFoundError), match=expected):
+            zstore.select(group, {"station": wanted})
 
 
 def test_arrays_without_coordinates_say_so() -> None:

@@ -259,6 +259,28 @@ def test_clipped_views_have_nodata_beside_zones(tmp_path: Path) -> None:
         zstore.clip(array, _polygon(ring), nodata=256, crs=UTM)
 
 
+def test_rows_have_the_values_of_coordinates(tmp_path: Path) -> None:
+    pytest.importorskip("cftime", reason="dates of such calendars are read with cftime")
+    group = zstore.create_group(tmp_path / "g")
+    place = {"proj:code": UTM, "spatial:dimensions": ["y", "x"], "spatial:transform": [*AFFINES[0]]}
+    names = ("time", "level", "station", "y", "x")
+    group.create_array("t", data=np.ones((2, 2, 2, 4, 4)), dimension_names=names, attributes=place)
+    coordinates: dict[str, Any] = {
+        "level": (np.array([1, 7], "i2"), {"scale_factor": 100.0, "add_offset": 0.5}),
+        "station": (np.array([b"a", "ä".encode()]), {}),
+        "time": (np.array([1, -9]), {"units": "days since 2021-02-28", "_FillValue": -9}),
+    }
+    for name, (items, said) in coordinates.items():
+        group.create_array(name, data=items, dimension_names=(name,), attributes=said)
+    square = _polygon([(0, 0), (4, 0), (4, 4), (0, 4)])
+    expected = {"level": [100.5, 700.5], "station": ["a", "ä"]}
+    times: list[Any] = ["2021-03-01", None]
+    assert zstore.zonal_statistics(group, square, crs=UTM).labels == {"time": times, **expected}
+    group["time"].update_attributes({"units": "days since 2021-02-29", "calendar": "all_leap"})
+    times[0] += "T00:00:00"
+    assert zstore.zonal_statistics(group["t"], square, crs=UTM).labels == {"time": times, **expected}
+
+
 def test_the_command_writes_tables(tmp_path: Path) -> None:
     group = zstore.create_group(tmp_path / "g")
     place = {"proj:code": UTM, "spatial:dimensions": ["y", "x"], "spatial:transform": [*AFFINES[0]]}

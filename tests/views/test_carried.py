@@ -95,6 +95,50 @@ def test_concatenated_cubes_have_all_times_and_one_place(tmp_path: Path) -> None
         zstore.GeoGrid.of(_stored(zstore.concat([one, below.lazy[:, :, ::-1]], axis=1), tmp_path / "h"))
 
 
+def _of_calendar(path: Path, calendar: str, units: str, times: Any) -> Any:
+    group = zstore.create_group(path)
+    group.create_array("t", data=np.ones((len(times), 2)), dimension_names=("time", "x"))
+    said = {"units": units, "calendar": calendar}
+    group.create_array("time", data=np.array(times), dimension_names=("time",), attributes=said)
+    return group["t"]
+
+
+FEBRUARY = "days since 2021-02-27"
+
+
+@pytest.mark.parametrize(
+    ("calendars", "units", "times", "expected"),
+    [
+        (("noleap", "noleap"), ("days since 2020-02-27", FEBRUARY), ([1, 2], [0, 1]), [1, 2, 365, 366]),
+        # Half days, which whole days do not count.
+        (("noleap",) * 2, ("days since 2020-02-27", "hours since 2020-02-27"), ([1], [36]), [1, 1.5]),
+        (("360_day",) * 2, ("days since 2020-02-30", "hours since 2020-02-29"), ([0], [36]), [0, 0.5]),
+        (("standard", "proleptic_gregorian"), (FEBRUARY,) * 2, ([1, 2], [0]), [18686, 18687, 18685]),
+        (("standard", "proleptic_gregorian"), ("days since 1500-01-01",) * 2, ([1], [0]), None),
+        (("standard", "noleap"), (FEBRUARY,) * 2, ([1, 2], [0]), None),
+        (("julian", "standard"), (FEBRUARY,) * 2, ([1, 2], [0]), None),
+        (("360_day", "noleap"), (FEBRUARY,) * 2, ([2, 3], [0]), None),
+    ],
+)
+def test_times_of_one_calendar_are_joined_in_it(
+    tmp_path: Path, calendars: Any, units: Any, times: Any, expected: Any
+) -> None:
+    pytest.importorskip("cftime", reason="dates of such calendars are read with cftime")
+    parts = [
+        _of_calendar(tmp_path / str(n), *one)
+        for n, one in enumerate(zip(calendars, units, times, strict=True))
+    ]
+    made = zstore.concat(parts, axis="time")
+    time = made.carried.coordinates.get("time")  # type: ignore[attr-defined]
+    if expected is None:
+        assert time is None
+        return
+    is_one = len({*calendars}) == 1
+    assert time.items.read().tolist() == expected
+    assert time.attributes["calendar"] == (calendars[0] if is_one else "proleptic_gregorian")
+    assert time.attributes["units"] == (units[0] if is_one else "days since 1970-01-01")
+
+
 def test_numbers_that_do_not_mean_the_same_are_not_joined(tmp_path: Path) -> None:
     one = _cube(tmp_path / "a")
     for number, (said, match) in enumerate(

@@ -133,9 +133,12 @@ class TimeAxis:
         makes whole numbers of them.
 
         Raises
-            MetadataError: they are no dates, or one is missing (NaT).
+            MetadataError: they are no dates, or are of another calendar, or one is missing (NaT).
         """
         given = np.asarray(dates)
+        if given.dtype.kind == "O" and (odd := {one.calendar for one in given.flat if not _is_numpys(one)}):
+            said = f"dates of {name!r} are of the calendar {', '.join(sorted(odd))}"
+            raise MetadataError(f"{said}; expected dates of the calendar that numpy has, proleptic_gregorian")
         try:
             found = given.astype("datetime64[us]")
         except (TypeError, ValueError) as error:
@@ -420,6 +423,12 @@ class Count(NamedTuple):
     size: int | Fraction
     moment: np.datetime64 | None
     since: str
+
+
+def _is_numpys(date: Any) -> bool:
+    """Whether a date is one of numpy's calendar; of the mixed one, those after its reform are."""
+    calendar = getattr(date, "calendar", "proleptic_gregorian")
+    return calendar == "proleptic_gregorian" or (calendar in GREGORIAN and date.isoformat() >= "1582-10-15")
 
 
 def is_dated(units: Any) -> bool:

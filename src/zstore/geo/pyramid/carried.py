@@ -20,7 +20,7 @@ from zstore.geo.conventions.base import Affine, Band, GeoModel, Variable, dimens
 from zstore.geo.conventions.cf import CRS_VARIABLE, coordinate_attributes, mapping_names
 from zstore.geo.conventions.content import BAND_NAMES, parse_variable, render_fill, render_variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
+from zstore.geo.conventions.timeaxis import GREGORIAN, TimeAxis, is_of_time
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.dataset import open_dataset
 from zstore.geo.pyramid.levels import add_auxiliaries
@@ -30,6 +30,7 @@ from zstore.jobs.source import Source
 from zstore.model.array import ZarrFormat
 from zstore.model.document import check_attributes, spelled
 from zstore.model.grid import RegularGrid
+from zstore.model.packing import decode
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_group
 from zstore.storage.memory import MemoryStore
@@ -342,9 +343,11 @@ class Meant(Carried):
             if is_of_time(one.attributes.get("units")):
                 dates = _times(one).dates()
                 if dates.dtype.kind == "M":
-                    return [str(text) for text in np.datetime_as_string(dates, unit="auto")]
+                    texts = map(str, np.datetime_as_string(dates, unit="auto"))
+                    return [None if text == "NaT" else text for text in texts]
                 return [None if date is None else date.isoformat() for date in dates]
-            return one.items.read().tolist()  # type: ignore[no-any-return]
+            values = decode(one.items.read(), one.attributes).tolist()
+            return [value.decode() if isinstance(value, bytes) else value for value in values]
         bands = self.variable.bands if axis == self.band_axis else ()
         is_named = len(bands) == self.shape[axis] and all(band.name for band in bands)
         return [band.name for band in bands] if is_named else range(self.shape[axis])
@@ -601,15 +604,28 @@ def _joined(own: Sequence[Coordinate], axis: int) -> Coordinate | None:
     if all(one.attributes == first.attributes for one in own):
         return replace(first, items=concat([one.items for one in own], axis))
     units = first.attributes.get("units")
-    if len(first.axes) == 1 and isinstance(units, str):
-        with suppress(MetadataError):
-            times = [_times(one) for one in own]
-            if all(one.calendar == times[0].calendar for one in times):
+    if len(first.axes) != 1 or not isinstance(units, str):
+        return None
+    with suppress(MetadataError):
+        times = [_times(one) for one in own]
+        calendars = {one.calendar for one in times}
+        if len(calendars) == 1:
+            with suppress(MetadataError):
                 return replace(first, items=view(np.concatenate([one.recount(units) for one in times])))
-        with suppress(MetadataError):
-            made = TimeAxis.from_dates(np.concatenate([one.dates() for one in map(_times, own)]))
-            said = {"standard_name": "time", "axis": "T", "units": made.units, "calendar": made.calendar}
-            return replace(first, items=view(made.values), attributes=said)
+        if calendars <= GREGORIAN:
+            made = TimeAxis.from_dates(np.concatenate([one.dates() for one in times]))
+            values, said = made.values, {"units": made.units, "calendar": made.calendar}
+        elif len(calendars) == 1:
+            ticks, missing = map(np.concatenate, zip(*(one.ticks() for one in times), strict=True))
+            if missing.any():
+                return None
+            values, *kind = times[0].counted(ticks)
+            said = dict(zip(("units", "calendar"), kind, strict=True))
+        else:
+            # A date of one calendar is no date of another, or another moment.
+            return None
+        attributes = {"standard_name": "time", "axis": "T", **said}
+        return replace(first, items=view(values), attributes=attributes)
     return None
 
 

@@ -432,15 +432,16 @@ def find_items(
     chosen = np.zeros(len(stored), bool)
     is_one = isinstance(wanted, str | bytes | slice) or not np.ndim(wanted)
     for one in [wanted] if is_one else list(wanted):
-        begin, end = one, one
+        begin, end, is_range = one, one, isinstance(one, slice)
         if isinstance(one, slice):
             if one.step is not None:
                 said = f"{dimension} has a range with step {one.step!r}; expected one of two ends"
                 raise MetadataError(said, path=where)
             begin, end = one.start, one.stop
         elif isinstance(one, str) and BETWEEN in one and not isinstance(kind, _NameValues):
-            begin, _, end = one.partition(BETWEEN)
-        begin, end = (None if edge in OPEN else edge for edge in (begin, end))
+            (begin, _, end), is_range = one.partition(BETWEEN), True
+        if is_range and not isinstance(kind, _NameValues):
+            begin, end = (None if edge in OPEN else edge for edge in (begin, end))
         try:
             some = kind.between(begin, end)
         except MetadataError as error:
@@ -493,7 +494,7 @@ class _NameValues(_CoordinateValues):
     """Names."""
 
     def between(self, begin: Any, end: Any) -> Any:
-        if begin is end:
+        if begin is end and begin is not None:
             return self.values == str(begin)
         # Names have the order in which they lie.
         places = [
