@@ -14,6 +14,7 @@ import xarray
 
 import zstore
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.geo.rasters.files import FileArray
 from zstore.storage.url import use_storage_options
 
 # (zone, easting, date, band of 20 m half a cell beside) of each scene: two zones on one day, one scene twice.
@@ -122,6 +123,29 @@ def test_what_items_do_not_state_is_read_of_their_rasters(items: Any, tmp_path: 
     (tmp_path / "collection.json").write_text(json.dumps({"type": "Collection", "links": links}))
     again = zstore.cube(tmp_path / "collection.json", grid, "B04")
     np.testing.assert_array_equal(again[1].read(), made[0].read())
+
+
+def test_rasters_are_closed_when_their_pyramid_is_made(
+    items: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for item in items["features"]:
+        asset, name = item["assets"]["B04"], f"{item['id']}.tif"
+        zstore.zarr_to_raster(tmp_path / asset["href"], tmp_path / name)
+        asset["href"] = str(tmp_path / name)
+    expected = zstore.cube(items, None, "B04", resolution=10).read()
+    made, closed = zstore.cube(items, None, "B04", resolution=10), list[str]()
+    close = FileArray.close
+    monkeypatch.setattr(FileArray, "close", lambda file: [closed.append(file.url), close(file)])
+    made.close()
+    assert closed == [], "what nothing is read of is not opened"
+    group = zstore.build_pyramid(made[1], tmp_path / "pyramid.zarr")
+    np.testing.assert_array_equal(group["0/B04"][...], expected[1])
+    assert {url.rpartition("/")[2] for url in closed} >= {"s0.tif", "s1.tif"}
+    leaf = made.sources[0].source
+    out = np.zeros((1, 9, 7), "u2")
+    box = slice(0, 1), slice(20, 29), slice(3, 10)
+    assert leaf.read(box, out) is out
+    np.testing.assert_array_equal(out[0], zstore.open_array(tmp_path / "s2_B04.zarr")[box[1:]])
 
 
 def _cells(folder: Path, grid: Any, number: int, hidden: Any) -> np.ndarray[Any, Any]:

@@ -488,6 +488,73 @@ def test_fixing_that_fails_is_old_or_new_and_done_by_the_same_call(
         pytest.fail("the call never came to an end")
 
 
+def _second_grid(documents: Documents) -> None:
+    attributes = {"grid_mapping": "spatial_ref"}
+    for name, length in {"lat": 64, "lon": 48}.items():
+        full = zstore.open_array(documents.store, "y" if name == "lat" else "x", mode="r")
+        cases.array(documents.store, name, full[:length], (name,), attributes=dict(full.attrs))
+    cases.array(documents.store, "small", np.ones((64, 48), "u2"), ("lat", "lon"), attributes=attributes)
+
+
+def _without_methods(documents: Documents) -> None:
+    documents.multiscales(
+        lambda m: [one.pop("resampling_method", None) for one in (m, *m.get("layout", ()))],
+    )
+
+
+SCALED = cases.attribute("2/b02", scale_factor=0.5)
+REFUSED = {
+    "coordinates of another length": (
+        cases.flat,
+        [cases.rewrite("x", lambda old: old[:95]), cases.attribute("", spatial__shape=None)],
+        ("MS-11", "x", "coordinates are 95 long, the dimension 96; expected spatial:shape to say which is"),
+    ),
+    "uneven steps": (
+        cases.flat,
+        [cases.rewrite("x", lambda old: old + np.linspace(0, 5, len(old)) ** 2)],
+        ("GZ-29", "x", "coordinates are in order, and not regularly spaced"),
+    ),
+    "centres of half degrees, in integers": (
+        cases.geographic,
+        [cases.rewrite("x", lambda old: np.arange(len(old), dtype="i2"), fill_value=0)],
+        ("GZ-29", "x", "centres are no numbers that int16 holds"),
+    ),
+    "one transform of two grids": (
+        cases.flat,
+        [_second_grid, cases.attribute("", spatial__transform=[1, 0, 0, 0, -1, 0])],
+        ("MS-28", "", "its grids have several shapes: one transform cannot be all theirs"),
+    ),
+    "no method": (
+        lambda: right(3), [_without_methods],
+        ("GZ-37", "", "nothing says how the levels were made; expected --method"),
+    ),
+    "scales of one level against another": (
+        cases.three,
+        [cases.attribute("1/b02", scale_factor=0.25), SCALED],
+        ("GZ-22", "2/b02", "scale_factor is 0.0001, 0.25, 0.5 at different levels"),
+    ),
+    "cells of another level": (
+        cases.three,
+        [SCALED, cases.rewrite("2/b02", lambda old: np.roll(old, 1, 0))],
+        ("GZ-22", "2/b02", "scale_factor differs, and the cells are not those that the finer level comes to"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_nothing_confirms_is_left_and_says_why(name) -> None:
+    make, spoils, (rule, path, message) = REFUSED[name]
+    store = make()
+    for spoil in spoils:
+        spoil(Documents(store))
+    before = contents(store)
+    plan = plan_fix(store)
+    said = [done.message for done in plan.refused if (done.rule, done.path) == (rule, path)]
+    assert said and said[0].startswith(message)
+    assert {key for key in plan.changes if key == f"{path}/zarr.json" or "/c/" in key} == set()
+    assert contents(store) == before
+
+
 @pytest.mark.parametrize("shape", [True, 7, "128", [[1]], {"a": 1}])
 def test_a_shape_that_is_none_is_no_witness(shape) -> None:
     store = right(3)

@@ -20,6 +20,7 @@ from zstore.geo.validation.units import dimension_of
 from zstore.geo.validation.view import CLASSES
 from zstore.storage.memory import MemoryStore
 
+from . import cases
 from .stores import DEGREES, UTM, Documents, model, right
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
@@ -206,6 +207,46 @@ def test_hostile_stores_give_findings(name, profile) -> None:
     from zstore.geo.validation.fixing.fix import plan_fix
 
     list(plan_fix(store, profile).diff())
+
+
+def _damaged(documents: Documents) -> None:
+    documents.store.put("0/b02/c/0/0", b"damaged")
+
+
+def _of_flags(documents: Documents) -> None:
+    for path in ("0/b02", "1/b02"):
+        cases.attribute(path, _FillValue=None, scale_factor=None, add_offset=None)(documents)
+        cases.rewrite(path, lambda old: old > 900, fill_value=False)(documents)
+
+
+def _of_whole_cells(documents: Documents) -> None:
+    cases.rewrite("0/b02", lambda old: old[:127, :95])(documents)
+    finer = zstore.open_array(documents.store, "0/b02", mode="r")[:126, :94]
+    cases.rewrite("1/b02", zstore.downsample(finer, (2, 2), "average", nodata=0))(documents)
+
+
+@pytest.mark.parametrize(
+    ("spoils", "severity", "message"),
+    [
+        ([cases.rewrite("1/b02", lambda old: old[:60, :41])], "note", "no whole factor leads here: values"),
+        ([_of_flags], "note", "resampling method 'average' does not take data type bool: values were not"),
+        ([_damaged], "error", "values cannot be compared: codec 'zstd' failed"),
+        ([_of_whole_cells], None, None),
+        (
+            [_of_whole_cells, cases.rewrite("1/b02", np.flipud)],
+            "error",
+            "% of the sampled cells are not what",
+        ),
+    ],
+    ids=["no factor", "flags", "damage", "whole cells", "other cells"],
+)
+def test_levels_are_compared_with_what_their_method_makes(spoils, severity, message) -> None:
+    store = right(3)
+    for spoil in spoils:
+        spoil(Documents(store))
+    found = [one for one in validate(store, deep=True).findings if one.rule == "GZ-49"]
+    assert [(one.path, one.severity) for one in found] == ([("1/b02", severity)] if message else [])
+    assert all(message in one.message for one in found)
 
 
 def test_an_array_of_zarr_v1_is_looked_at() -> None:

@@ -394,6 +394,11 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         may_stay = any(version.endswith("?") for version in versions.values())
         return name_job(sorted(versions.items())) + ("?" if may_stay else "")
 
+    def close(self) -> None:
+        for one in self.sources:
+            if isinstance(one, Source):
+                one.close()
+
     def check_apart(self, target: Store, base: str, work: str) -> None:
         for step in postorder(self._step):
             if isinstance(step, StoredItems):

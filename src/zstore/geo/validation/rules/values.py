@@ -42,11 +42,16 @@ def _check_level(pyramid: Pyramid, level: LevelPlace, name: str, grid: Grid) -> 
     if not methods or grid.node.dtype.kind not in "biufc":
         return
     nodata, finer = grid.variable.nodata, _finer(pyramid, level, name)
+    refused = dict[str, None]()
     try:
-        shares = [_try(source, grid, steps, method, nodata) for source, steps in finer for method in methods]
+        shares = [
+            _try(source, grid, steps, method, nodata, refused)
+            for source, steps in finer
+            for method in methods
+        ]
         found = [share for share in shares if share is not None]
         if not found:
-            message = "no whole factor leads here: values were not compared"
+            message = f"{'; '.join(refused) or 'no whole factor leads here'}: values were not compared"
             yield Found(grid.node, message, severity="note")
         elif min(found) > 0:
             message = (
@@ -60,13 +65,23 @@ def _check_level(pyramid: Pyramid, level: LevelPlace, name: str, grid: Grid) -> 
         yield Found(grid.node, f"values cannot be compared: {error}")
 
 
-def _try(source: Grid, grid: Grid, steps: Sequence[int], method: str, nodata: Any) -> float | None:
+def _try(
+    source: Grid,
+    grid: Grid,
+    steps: Sequence[int],
+    method: str,
+    nodata: Any,
+    refused: dict[str, None] | None = None,
+) -> float | None:
+    """As `_compare_level`; None for a method that does not take this type: `refused` gets its error."""
     try:
         return _compare_level(source, grid, steps, method, nodata)
     except (TypeError, ValueError, UnsupportedError) as error:
         if isinstance(error, MetadataError):
             raise
-        # A method that does not take this type was not how the level was made.
+        # It was not how the level was made.
+        if refused is not None:
+            refused[str(error)] = None
         return None
 
 
