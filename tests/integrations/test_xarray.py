@@ -297,6 +297,29 @@ def test_append_never_changes_what_numbers_mean(tmp_path):
     assert xr.open_dataset(path, engine=ENGINE).sizes["time"] == 5
 
 
+def test_a_region_is_found_by_coordinates_or_is_all_there_is(tmp_path):
+    data = xr.Dataset({"v": (("a", "b"), np.zeros((4, 6)))}, coords={"b": [1, 2, 3, 4, 5, 5]})
+    bare, part = data.drop_vars("b"), data.isel(b=slice(1, 3))
+    for stored, written, changed in [
+        (bare, bare, np.s_[:, :]),
+        (data, bare, np.s_[:, :]),
+        (bare, bare.isel(b=slice(1, 3)), "no coordinate to tell it"),
+        (bare, part, "no coordinate to tell it"),
+        (data, part, "has one of its coordinates twice"),
+        (data.isel(b=slice(0, 5)), part, np.s_[:, 1:3]),
+        (data.isel(b=slice(0, 5)), part.rename(a="q"), "region of 'q' is 'auto', and there is no coordinate"),
+    ]:
+        stored.zstore.to_zarr(tmp_path / "a.zarr", mode="w")
+        expected = stored.v.values.copy()
+        if isinstance(changed, str):
+            with pytest.raises(MetadataError, match=changed):
+                (written + 1).zstore.to_zarr(tmp_path / "a.zarr", region="auto")
+        else:
+            (written + 1).zstore.to_zarr(tmp_path / "a.zarr", region="auto")
+            expected[changed] = 1
+        assert np.array_equal(zstore.open(tmp_path / "a.zarr")["v"][...], expected)
+
+
 @pytest.mark.parametrize(
     ("stored", "values"),
     [

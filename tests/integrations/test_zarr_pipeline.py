@@ -57,9 +57,9 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("read", "write"):
         method = getattr(BatchedCodecPipeline, name)
 
-        def noting(self: Any, *arguments: Any, _name: str = name, _method: Any = method) -> Any:
+        def noting(self: Any, *given: Any, _name: str = name, _method: Any = method, **named: Any) -> Any:
             found.append(_name)
-            return _method(self, *arguments)
+            return _method(self, *given, **named)
 
         monkeypatch.setattr(BatchedCodecPipeline, name, noting)
     return found
@@ -187,10 +187,19 @@ TYPES = [
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"zarr_format": 2},
+        {},
+        {"shards": (14, 16)},
+        {"shards": (14, 16), "serializer": BytesCodec(endian="big")},
+    ],
+    ids=["v2", "v3", "sharded", "sharded-big"],
+)
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_items_of_every_type_and_order(engine_only, dtype, zarr_format):
+def test_items_of_every_type_and_order(left, dtype, options):
     draw = np.random.default_rng(1)
     numbers = draw.integers(0, 2 if dtype == "b1" else 99, (30, 20))
     kind = np.dtype(dtype)
@@ -202,13 +211,19 @@ def test_items_of_every_type_and_order(engine_only, dtype, zarr_format):
             value[name] = numbers
     else:
         value = numbers.astype(kind)
-    array = zarr.create_array({}, shape=(30, 20), chunks=(7, 8), dtype=dtype, zarr_format=zarr_format)
+    store: dict[str, Any] = {}
+    array = zarr.create_array(store, shape=(30, 20), chunks=(7, 8), dtype=dtype, **options)
     assert np.array_equal(array[...], np.full((30, 20), array.fill_value, kind), equal_nan=kind.kind in "fcM")
     array[...] = value
     array[3:9, 2] = value[3:9, 2]
     got = array[...]
     assert got.dtype == array.dtype
     assert np.array_equal(got, value)
+    assert left == []
+    if kind.names and "shards" in options:
+        return  # zarr-python's own pipeline reads no such shards
+    with zarr.config.set(OWN):
+        assert np.array_equal(zarr.open_array(store)[...], value)
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import tomllib
 from importlib.metadata import EntryPoint
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from zarr.storage import LocalStore, LoggingStore, MemoryStore, ZipStore
 from zarr.testing.store import StoreTests
 
 import zstore
+from zstore.base.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
 from zstore.guests.zarr_python import ZarrStore, ZstoreStore
 from zstore.storage.base import Store
@@ -181,6 +183,38 @@ def test_failures_are_store_errors_never_missing_values():
     assert isinstance(caught.value.__cause__, PermissionError)
     with pytest.raises(StoreError):
         store.get_many([("a", None), ("b", None)])
+
+
+class _Strict(MemoryStore):
+    """Refuses ranges that begin or end after the end of the value, as servers do."""
+
+    broken = False
+
+    async def get(self, key, prototype, byte_range=None):
+        value = await super().get(key, prototype)
+        if byte_range is not None:
+            if value is None:
+                raise FileNotFoundError(key)
+            start, end = getattr(byte_range, "start", getattr(byte_range, "offset", 0)), len(value)
+            last = getattr(byte_range, "end", getattr(byte_range, "suffix", end))
+            if start >= end or last > end or self.broken:
+                raise OSError("416 Range Not Satisfiable")
+        return await super().get(key, prototype, byte_range)
+
+
+def test_ranges_beyond_the_end_are_cut_where_the_store_refuses_them():
+    inner, data = _Strict(), b"0123456789"
+    store = ZarrStore(inner)
+    store.put("a", data)
+    for start, size in product((0, 3, 9, 10, 12, -1, -4, -10, -15), (None, 0, 1, 4, 10, 30)):
+        found = store.get("a", ByteRange(start, size))
+        begin, end = ByteRange(start, size).resolve(len(data))
+        assert found is not None and bytes(found) == data[begin:end], (start, size)
+        assert store.get("b", ByteRange(start, size)) is None
+    inner.broken = True
+    for asked in (ByteRange(0, 4), ByteRange(2), ByteRange(5, 30), ByteRange(-4)):
+        with pytest.raises(StoreError, match="416"):
+            store.get("a", asked)
 
 
 def test_wrappers_that_only_know_loops_are_not_passed_by():

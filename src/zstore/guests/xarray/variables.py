@@ -341,6 +341,10 @@ def _find_place(dataset: xr.Dataset, group: Group, dim: str) -> slice:
         )
     variable = xr.conventions.decode_cf_variable(dim, open_variable(array, masks_fill=array.zarr_format == 2))
     there = xr.DataArray(variable.values, dims=dim, coords={dim: variable.values}).indexes[dim]
+    if not there.is_unique:
+        raise MetadataError(
+            f"region of {dim!r} is 'auto', and the store has one of its coordinates twice; expected a slice"
+        )
     found = there.get_indexer(dataset.indexes[dim])
     if not len(found):
         return slice(0, 0)
