@@ -25,6 +25,7 @@ from zstore.engine.documents import (
     V1_KEYS,
     Documents,
     ancestors,
+    check_above,
     check_format,
     check_groups,
     encode_node,
@@ -50,7 +51,7 @@ from zstore.engine.intents import (
     parse_intent,
 )
 from zstore.engine.schedulers import map_threads
-from zstore.errors import ChangedError, ExistsError, MetadataError, StoreError
+from zstore.errors import ChangedError, ExistsError, MetadataError, StoreError, ZstoreError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import ChunkKeys
@@ -172,7 +173,7 @@ def create_node(
             new.put(mark, told=told)
         except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
-            with suppress(StoreError), in_haste(error):
+            with suppress(ZstoreError), in_haste(error):
                 if mark.is_held():
                     # A node there is somebody else's, who has not ended yet where makers look for marks.
                     is_taken = isinstance(error, _TakenError)
@@ -184,9 +185,27 @@ def create_node(
                     elif is_ours and chunks is not None:
                         chunks.take_back()
                     mark.remove()
+                elif is_ours:
+                    _clear_behind(new, mark, made, chunks)
             raise
         with suppress(StoreError):
             mark.remove()  # beside a complete node a mark means nothing
+
+
+def _clear_behind(new: _New, mark: Mark, made: Mapping[str, Any], chunks: NewChunks | None) -> None:
+    """Remove the chunks of a new array that came after somebody had removed its mark with a group above.
+
+    Raises
+        ZstoreError: somebody else makes a node there; or an array is above, whose chunks may have such names.
+    """
+    if chunks is not None:
+        chunks.take_back()
+        return
+    check_above(new.store, new.path, new.model.zarr_format)
+    new.store.put_new(mark.key, mark.data)
+    if node_kind(find_documents(new.store, [new.path])[0]) is None:
+        _delete_chunks(new.store, new.path, made)
+    mark.remove()
 
 
 class NewChunks(PrefixStore):
@@ -306,19 +325,25 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
             made.pop(path).remove()
         for path in held - made.keys():
             mark(path)
+        is_put = False
         try:
             put_all(inner)
             put_all([*tops])
+            is_put = True
+            if _meets_marks(store) and told:
+                values = store.get_many([(key, None) for key in told])
+                _check_still_groups(store, told, values, next(iter(models.values())).zarr_format)
+                forget(store, told, values)
         except _TakenError:
             # The node there belongs to somebody else; the marks say that the others are unfinished.
             raise
         except BaseException as error:
             with suppress(StoreError), in_haste(error):
+                for path in news.keys() - made.keys() if is_put else ():
+                    news[path].take_back(news[path].documents)
                 for path, one in made.items():
                     _remove_marked(store, path, one)
             raise
-        if _meets_marks(store):
-            forget(store, told)
         with suppress(StoreError):
             for one in made.values():
                 one.remove(waits=False)
@@ -429,6 +454,11 @@ class _New(NamedTuple):
         elif intent is not None and self.take_back(self.documents, intent):
             raise in_the_way(store, path, intent, "expected nothing there")
         if told:
+            try:
+                _check_still_groups(store, told, found[len(asked) :], self.model.zarr_format)
+            except ZstoreError:
+                self.take_back(self.documents)
+                raise
             forget(store, [*told], found[len(asked) :])
 
     def take_back(self, names: Iterable[str], intent: bytes | memoryview | None = None) -> bool:
@@ -447,6 +477,28 @@ class _New(NamedTuple):
                     self.store.delete(key)
             intent = None  # the document that makes the node comes first
         return True
+
+
+def _check_still_groups(
+    store: Store, told: Sequence[str], values: Sequence[Any], zarr_format: ZarrFormat
+) -> None:
+    """Check that nobody has removed or replaced the groups above new nodes while these were made.
+
+    told, values  keys above them where metadata may be consolidated, and what is there
+
+    Raises
+        ChangedError: a group is gone.
+        MetadataError: it is one no more.
+    """
+    above = [key.rpartition("/")[0] for key in told]
+    if zarr_format == 2:
+        values = store.get_many([(join_key(parent, v2.GROUP_KEY), None) for parent in above])
+    for parent, value in zip(above, values, strict=True):
+        if value is None and zarr_format in GROUP_KEYS:
+            message = "cannot create: somebody else has just removed the group above; expected it to stay"
+            raise ChangedError(message, path=place(store, parent))
+    if zarr_format == 3:
+        check_groups(store, above, [{v3.KEY: value} for value in values], zarr_format)
 
 
 def _clear_places(
@@ -776,14 +828,21 @@ def _delete_chunks(store: Store, path: str, made: Any) -> None:
     try:
         name, separator, ndim = made["keys"]
         keys = ChunkKeys(str(name), str(separator))
-        stored = [key for key in store.list(path) if keys.cell(key_below(path, key), int(ndim)) is not None]
+        below = {key: key_below(path, key) for key in store.list(path)}
+        stored = [key for key, rest in below.items() if keys.cell(rest, int(ndim)) is not None]
     except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise StoreError(
             "cannot tell what was being made; expected what zstore writes",
             path=place(store, path),
             key=INTENT,
         ) from error
-    delete_keys(store, stored)
+    # What looks like chunks may be those of nodes that others make below.
+    held = {
+        key.removesuffix(f"/{INTENT}") if key.endswith(f"/{INTENT}") else key.rpartition("/")[0]
+        for key, rest in below.items()
+        if "/" in rest and (makes_node(key) or key.endswith(f"/{INTENT}"))
+    } - {path}
+    delete_keys(store, [key for key in stored if held.isdisjoint(ancestors(key))])
 
 
 def delete_keys(store: Store, keys: Sequence[str], most: int | None = None) -> None:
@@ -817,11 +876,12 @@ def _delete_below(store: Store, path: str, found: Documents) -> None:
         for name in {*store.list_children(join_key(path, JOB))} - {INTENT.rpartition("/")[2]}:
             store.delete_prefix(join_key(path, JOB, name))
         return
-    # Who makes an array below may put its document before he learns of this: then there is more to remove.
-    is_joined = True
+    # Who makes a node below may put its document before he learns of this: then there is more to remove.
+    is_joined, keys = True, list[str]()
     while is_joined:
-        keys = [key for key in store.list(path) if key != intent]
+        former, keys = keys, [key for key in store.list(path) if key != intent]
         is_joined = any(key.endswith(f"/{INTENT}") for key in keys)
+        is_joined |= _meets_marks(store) and bool(keys) and keys != former
         first = [key for key in keys if makes_node(key) or key.endswith(f"/{INTENT}")]
         delete_keys(store, first)
         _delete_rest_below(store, path, [*{*keys}.difference(first)])
@@ -895,7 +955,16 @@ def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
 def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
     """Make a group above a new node, or take that which somebody else has just made."""
     [(name, data)] = encode_node(GroupModel(zarr_format)).items()
+    is_ours = True
     try:
         store.put_new(join_key(path, name), data)
     except ChangedError:
-        check_groups(store, [path], find_documents(store, [path]), zarr_format)
+        is_ours = False
+    # An array of v2 has a document of another name; its maker looks for that of a group, too.
+    if not is_ours or (zarr_format == 2 and _meets_marks(store)):
+        try:
+            check_groups(store, [path], find_documents(store, [path]), zarr_format)
+        except MetadataError:
+            if is_ours:
+                store.delete(join_key(path, name))
+            raise
