@@ -413,6 +413,8 @@ def test_long_jobs_are_made_in_parts(tmp_path: Path) -> None:
         said = run("run-units", plan, "--finish", "--part", "1/2", code=1).output
         assert "of 2 parts, 1 are not whole" in said
         assert f"go on with: zstore run-units {plan} --finish" in run("info", target, code=1).output
+        if words[0] != "copy":
+            assert "or expected --overwrite (at " in run(*words, target, code=1).output
         made = json.loads(run("run-units", plan, "--part", "1/2", "--json").output)
         assert (made["part"], made["left_count"], made["is_finished"]) == (1, 0, False)
         assert "done" in run("run-units", plan, "--finish").output

@@ -197,7 +197,7 @@ def refusal(kind: str, place: str, line: str) -> str:
     if kind in ("a.json", "a.parquet") and line != "tree {}":
         return "a reference leads to '"  # a path of the machine that made it
     if place == "http" and kind == "a.zarr" and line.startswith(("manifest", "copy")):
-        return "HTTP has no listing; expected"
+        return "or convert in place of a copy"
     if kind in ("raster", "netcdf") and "{}/t2m" in line:
         is_listed = place == "s3" or line.startswith("reduce")
         return "no array or group there" if is_listed else "HTTP has no listing; expected"

@@ -55,7 +55,7 @@ def quicklook(
     output = target or output
     if output is None:
         raise click.UsageError("Missing argument 'TARGET'; expected NAME.png")
-    check_png(output, "--output")
+    check_png(output, "--output" if target is None else "TARGET")
     part = opened(selected(path, options), above=options.pop("above", False))
     picture = draw_picture(part, size=size, bands=bands, level=level, colours=colours, limits=limits)
     write_png(output, picture.image)

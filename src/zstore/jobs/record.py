@@ -548,7 +548,7 @@ def _put_new_record(store: Store, base: str, data: bytes) -> None:
 
 def _in_the_way(store: Store, base: str, former: Intent) -> StoreError:
     found = describe(store, base, former)
-    return StoreError(f"{found}; or expected overwrite", path=found.place)
+    return StoreError(f"{found}; or expected overwrite=True", path=found.place)
 
 
 def check_begun(store: Store, base: str, work: str) -> bool:

@@ -134,7 +134,7 @@ class _Item:
         if extent is None:
             properties = _mapping(own.get("properties"))
             if not {"datetime", "start_datetime"} & set(properties):
-                raise MetadataError("nothing says when the data are of; expected datetime, an ISO date")
+                raise MetadataError("nothing says when the data are of; expected datetime=DATE (ISO 8601)")
             return {}
         first, last = map(_rfc3339, extent)
         if first == last:

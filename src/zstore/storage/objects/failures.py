@@ -70,8 +70,8 @@ def changed(url: str, key: str) -> ChangedError:
 
 def no_listing(url: str, prefix: str) -> StoreError:
     """The error of a web server, which is asked for a list and has none."""
-    message = "HTTP has no listing; expected consolidated metadata, or the name of the array"
-    error = StoreError(message, path=url, key=prefix or None)
+    expected = "expected consolidated metadata, the name of the array, or convert in place of a copy"
+    error = StoreError(f"HTTP has no listing; {expected}", path=url, key=prefix or None)
     error.errno = errno.ENOTSUP
     return error
 
