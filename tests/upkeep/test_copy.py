@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -364,6 +366,27 @@ def test_bandwidth_is_kept(monkeypatch):
     for _ in range(4):
         pace(500)
     assert waited == [0.0, 0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("memory", [None, 1 << 20])
+def test_with_memory_one_large_value_is_held_at_a_time(memory, monkeypatch):
+    monkeypatch.setattr(copy_module, "PART_SIZE", 1 << 10)
+    met, pairs = threading.Barrier(2), list[int]()
+
+    class HoldingStore(MemoryStore):
+        """A store that takes large values whole, in which two wait for each other."""
+
+        def put_file(self, key: str, file: int, size: int) -> None:
+            with suppress(threading.BrokenBarrierError):
+                pairs.append(met.wait(20 if memory is None else 0.3))
+            super().put_file(key, file, size)
+
+    source = MemoryStore()
+    zstore.create_array(source, data=np.arange(4096), chunks=2048, compressors=None)
+    target = HoldingStore()
+    zstore.copy(source, target, memory=memory, check=True, request_count=16)
+    assert len(pairs) == (2 if memory is None else 0)
+    np.testing.assert_array_equal(zstore.open_array(target)[...], np.arange(4096))
 
 
 CHILD = """

@@ -12,7 +12,7 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -128,18 +128,22 @@ class CopyEstimate(Estimate):
 
 
 class _Pace:
-    """Slows a copy down to `bandwidth` bytes per second; called with a part's size before it is read."""
+    """Slows a copy down to `bandwidth` bytes per second; called with a part's size before it is read.
+
+    alone  a context that lets one thread at a time hold a large value in memory, if memory is limited
+    """
 
     def __init__(self, bandwidth: float | None, memory: int | None = None) -> None:
-        self._bandwidth = bandwidth
+        self._bandwidth, self._memory = bandwidth, memory
         self.is_bound = bandwidth is not None
+        self.alone: AbstractContextManager[object] = nullcontext() if memory is None else Lock()
         self._guard = Lock()
         self._free = time.monotonic()
         most = PART_SIZE if memory is None else min(PART_SIZE, memory)
         self.part_size = most if bandwidth is None else int(min(most, max(bandwidth, 64 << 10)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Pace, (self._bandwidth, self.part_size)
+        return _Pace, (self._bandwidth, self._memory)
 
     def __call__(self, size: int) -> None:
         if self._bandwidth is None:
@@ -514,7 +518,8 @@ class _CopyKeys(Plan[bytes]):
                 whole.update(part)
                 file.write(part)
             file.flush()
-            store.put_file(key, file.fileno(), entry.size)
+            with self.pace.alone if store.local_path() is None else nullcontext():
+                store.put_file(key, file.fileno(), entry.size)
         return whole.digest()
 
     def _digest_there(self, key: str) -> bytes:
