@@ -79,6 +79,8 @@ def test_days_are_mosaics_of_their_scenes(items: Any, tmp_path: Path) -> None:
     assert made.shape == (2, *grid.shape) and made.dtype == "u2"
     np.testing.assert_array_equal(made.read(), expected)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(made))[1, 20:40].read(), expected[1, 20:40])
+    with pytest.raises(StoreError, match=r"cannot replace what holds '.*s0_B04\.zarr'"):
+        zstore.convert(made, tmp_path / "s0_B04.zarr", overwrite=True)
     each = zstore.cube(str(tmp_path / "items.json"), grid, "red", time="item")
     np.testing.assert_array_equal(each[1].read(), _expected(tmp_path, grid, [0]))
     orbits = zstore.cube(tmp_path / "items.json", grid, "B04", time="orbit")

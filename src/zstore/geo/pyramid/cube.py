@@ -365,7 +365,7 @@ def _only_raster(scenes: Sequence[_Scene], mask: str | None) -> str:
     )
     if len(there) != 1:
         raise MetadataError(
-            f"the items have the rasters {', '.join(there) or 'none'}; expected bands to name some"
+            f"the items have the rasters {', '.join(there) or 'none'}; expected bands=NAME of one"
         )
     return next(iter(there))
 
