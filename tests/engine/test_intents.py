@@ -16,7 +16,7 @@ import pytest
 import zstore
 from zstore.engine import intents
 from zstore.engine.intents import INTENT, has_ended, is_under_way, shape_held, writing
-from zstore.errors import NotFoundError, StoreError
+from zstore.errors import ChangedError, NotFoundError, StoreError
 from zstore.storage.memory import MemoryStore
 
 CLAIM = f"a/{INTENT}"
@@ -151,3 +151,30 @@ def test_the_work_of_a_killed_process_has_ended_before_its_parent_asks() -> None
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert has_ended(writer)
+
+
+class Refusing(MemoryStore):
+    """A bucket that says of one new value that it is there: of another maker, who makes way just then."""
+
+    request_count = 8
+    refused = ""
+
+    def put_new(self, key, value):
+        if key == self.refused:
+            self.refused = ""
+            raise ChangedError("it is there", path=self.url, key=key)
+        super().put_new(key, value)
+
+
+@pytest.mark.parametrize("document", ["n/zarr.json", "n/a/zarr.json"])
+def test_who_is_refused_by_nobody_leaves_nothing_and_is_not_refused_again(document) -> None:
+    store = Refusing()
+    zstore.create_group(store)
+    if document != "n/zarr.json":
+        zstore.create_array(store, "n/a", data=np.arange(9))
+    store.refused = document
+    with pytest.raises(StoreError, match="cannot create: somebody else has just"):
+        zstore.create_array(store, "n/a", data=np.arange(4), chunks=2, overwrite=True)
+    assert not [*store.list("n/a")]
+    zstore.create_array(store, "n/a", data=np.arange(4), chunks=2, overwrite=True)
+    assert zstore.open_group(store)["n/a"][...].tolist() == [0, 1, 2, 3]

@@ -179,7 +179,7 @@ def create_node(
                     is_taken = isinstance(error, _TakenError)
                     if is_filled and not is_taken:
                         new.take_back(new.documents)
-                    is_others = is_taken or (chunks is not None and _is_made(store, path, new.documents))
+                    is_others = (is_taken or chunks is not None) and _is_made(store, path, new.documents)
                     if is_ours and (not is_others or _meets_marks(store)):
                         _delete_chunks(store, path, made)
                     elif is_ours and chunks is not None:
@@ -962,8 +962,12 @@ def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
         is_ours = False
     # An array of v2 has a document of another name; its maker looks for that of a group, too.
     if not is_ours or (zarr_format == 2 and _meets_marks(store)):
+        found = find_documents(store, [path])
+        if node_kind(found[0]) is None:
+            message = "cannot create: somebody else has just removed the group above; expected it to stay"
+            raise ChangedError(message, path=place(store, path))
         try:
-            check_groups(store, [path], find_documents(store, [path]), zarr_format)
+            check_groups(store, [path], found, zarr_format)
         except MetadataError:
             if is_ours:
                 store.delete(join_key(path, name))
