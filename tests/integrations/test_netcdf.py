@@ -133,6 +133,32 @@ def test_windows_smaller_than_the_variable(file, tmp_path, monkeypatch):
         np.testing.assert_array_equal(group["t2m"][...], opened["t2m"][...])
 
 
+def test_a_dry_run_counts_the_memory_of_the_windows_that_are_read_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("zstore.geo.rasters.files.WINDOW_SIZE", 8 * 64)
+    with h5py.File(tmp_path / "a.h5", "w") as made:
+        made.create_dataset("v", data=np.ones((40, 64), "i1"), chunks=(8, 64))
+
+    def memory_of(**words):
+        estimate = netcdf_to_zarr(tmp_path / "a.h5", tmp_path / "out", dry_run=True, chunks=(8, 64), **words)
+        assert estimate.unit_count == 5 and not (tmp_path / "out").exists()
+        return estimate.memory_size
+
+    one = 2 * 8 * 64
+    monkeypatch.setattr("zstore.jobs.how.units_at_once", lambda: 4)
+    assert [memory_of(memory=memory) for memory in (None, 9 * one, 3 * one, one)] == [
+        4 * one,
+        4 * one,
+        3 * one,
+        one,
+    ]
+    monkeypatch.setattr("zstore.jobs.how.units_at_once", lambda: 40)
+    assert memory_of() == 5 * one, "there are no more windows"
+    with pytest.raises(
+        MetadataError, match=f"memory is {one - 1} bytes; expected {one} at least, for one unit"
+    ):
+        memory_of(memory=one - 1)
+
+
 def test_plain_hdf5_and_odd_types(tmp_path):
     path = tmp_path / "in.h5"
     with h5py.File(path, "w") as made:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import sys
 import threading
 import time
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.errors import CodecError
+from zstore.errors import CodecError, UnsupportedError
 from zstore.storage.memory import MemoryStore
 from zstore.training.batches import Batches
 from zstore.training.order import measure_mixing
@@ -61,6 +63,7 @@ def asked(draw: st.DrawFn) -> dict[str, Any]:
         "batch_size": draw(st.integers(1, 9)),
         "world": draw(st.integers(1, 3)),
         "seed": draw(st.integers(0, 5)),
+        "dtype": draw(st.sampled_from(["i8", "string"])),
     }
 
 
@@ -68,8 +71,9 @@ def asked(draw: st.DrawFn) -> dict[str, Any]:
 @given(asked())
 def test_every_sample_comes_once_with_numpys_items(one: dict[str, Any]) -> None:
     shape, sample, leads = one.pop("shape"), one["sample"], one["lead"]
-    data = np.arange(np.prod(shape), dtype="i8").reshape(shape)
-    array = zstore.create_array(MemoryStore(), data=data, chunks=one.pop("chunks"))
+    data, dtype = np.arange(np.prod(shape), dtype="i8").reshape(shape), one.pop("dtype")
+    data = data.astype("T") if dtype == "string" else data
+    array = zstore.create_array(MemoryStore(), data=data, chunks=one.pop("chunks"), dtype=dtype)
     extents = {axis: n + max((leads or {}).get(axis, [0])) for axis, n in sample.items()}
     begins = [range(0, shape[axis] - n + 1, one["stride"].get(axis, 1)) for axis, n in extents.items()]
     windows = [*itertools.product(*begins)]
@@ -273,6 +277,44 @@ def test_batches_are_made_as_they_are_asked_for(array: zstore.Array) -> None:
             kept = batch[0, 0]  # its memory is not used again, as long as this is there
     assert kept is not None and len(memory) < 12
     np.testing.assert_array_equal(kept, DATA[0])
+
+
+def test_targets_and_scales_go_by_the_names_of_sources(
+    array: zstore.Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = zstore.create_group(MemoryStore())
+    land = group.create_array("land", data=DATA[0], chunks=(2, 2), dimension_names=("y", "x"))
+    mean, deviation = np.full((6, 1), 3.0), np.arange(1, 8)
+    words: dict[str, Any] = {
+        "sample": {"time": 2},
+        "lead": {"time": [1, 3]},
+        "shuffle": False,
+        "batch_size": 4,
+    }
+    scales = {"a": (mean, deviation), "land": None}
+    [(inputs, targets), *_] = zstore.batches(
+        {"a": array, "land": land}, dtype="f4", normalize=scales, **words
+    )
+    assert [*inputs] == ["a", "land"] and [*targets] == ["a"]
+    np.testing.assert_allclose(inputs["a"][1], (DATA[1:3] - mean) / deviation, rtol=1e-6)
+    np.testing.assert_allclose(targets["a"][1], (DATA[[3, 5]] - mean) / deviation, rtol=1e-6)
+    np.testing.assert_array_equal(inputs["land"], [DATA[0]] * 4)
+    [(inputs, targets), *_] = zstore.batches([land, array], **words)
+    assert (type(inputs), len(inputs), type(targets), len(targets)) == (tuple, 2, tuple, 1)
+    np.testing.assert_array_equal(targets[0][2], DATA[[4, 6]])
+    for named, wrong, message in [
+        ({"a": array}, {"b": (0, 1)}, r"normalize is for \['b'\]; expected names of the sources: \['a'\]"),
+        ({"a": array}, {"a": (0, 0)}, "a standard deviation is 0"),
+        (array, {"a": (0, 1)}, r"normalize is for \['a'\], and sources have no names; expected a mean and"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            zstore.batches(named, dtype="f4", normalize=wrong, sample={"time": 2})
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(from_dlpack=lambda items: [items.shape]))
+    [(inputs, targets), *_] = array.batches(to="torch", **words)
+    assert (inputs, targets) == ([(4, 2, 6, 7)], [(4, 2, 6, 7)])
+    monkeypatch.setitem(sys.modules, "jax.numpy", None)
+    with pytest.raises(UnsupportedError, match="batches of jax need jax, which is not installed"):
+        next(iter(array.batches(to="jax", sample={"time": 2})))
 
 
 def test_no_samples_make_no_batches(tmp_path: Path, array: zstore.Array) -> None:

@@ -570,7 +570,10 @@ def _parts(
 def _scale(normalize: Any, names: Any, part: SampleArray, dtype: np.dtype[Any]) -> tuple[Items, Items] | None:
     """The mean and deviation by which an array of samples is normalized."""
     if isinstance(normalize, Mapping):
-        if not isinstance(names, list) or not {*normalize} <= {*names}:
+        if not isinstance(names, list):
+            said = f"normalize is for {[*normalize]}, and sources have no names"
+            raise ValueError(f"{said}; expected a mean and a standard deviation, or a mapping of sources")
+        if not {*normalize} <= {*names}:
             raise ValueError(f"normalize is for {[*normalize]}; expected names of the sources: {names}")
         normalize = normalize.get(names[part.source])
     if normalize is None:

@@ -36,7 +36,7 @@ from zstore.jobs.chunks import Location, SourceStore, StoredArray
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part, expect_size, name_job
 from zstore.jobs.record import BegunJob, begin
-from zstore.jobs.runner import counter, units_at_once
+from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Marks, ModelSource, Sources, Versions
 from zstore.jobs.task import Task
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -413,12 +413,13 @@ class FileWindows(Plan[Written]):
     def estimate(self, at_once: int) -> Estimate:
         """The estimate of the conversion, with this number of units at a time."""
         arrays = self.arrays
+        count = sum(1 for _ in self.units())
         return Estimate(
-            unit_count=sum(1 for _ in self.units()),
+            unit_count=count,
             read_size=sum(map(self._read_size, self.units())),
             write_size=sum(prod(array.shape) * array.item_size for array in arrays.values()),
             request_count=sum(prod(array.counts) for array in arrays.values()),
-            memory_size=at_once * self.unit_size(),
+            memory_size=min(at_once, count) * self.unit_size(),
         )
 
 
@@ -533,9 +534,9 @@ class FileJob(Task[Group]):
         return plan if self.renewed is None else plan.of_changed(self.renewed.changed)
 
     def estimate(self) -> Estimate:
-        at_once = 1 if self.how.executor else units_at_once()
+        plan = self.plan_of_windows
         about = {"sources": self.file_versions, "levels_counted": self.shares == 1}
-        return replace(self.plan_of_windows.estimate(at_once), about=about)
+        return replace(plan.estimate(self.how.held_at_once(plan.unit_size())), about=about)
 
     def check_room(self) -> None:
         plan = self.plan_of_windows

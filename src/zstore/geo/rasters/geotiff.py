@@ -245,7 +245,7 @@ class _File:
             read_size=sum(sizes),
             write_size=sum(sizes),
             request_count=len(sizes) * len(self.bands),
-            memory_size=at_once * self.window_size,
+            memory_size=min(at_once, len(sizes)) * self.window_size,
         )
 
     def write(self, rasterio: ModuleType, path: Path, runner: Runner, tell: Callable[[int], None]) -> None:

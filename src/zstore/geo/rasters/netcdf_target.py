@@ -199,12 +199,13 @@ class _NetcdfWindows(Plan[Items]):
     def estimate(self, at_once: int) -> Estimate:
         """The estimate of writing the file, with this number of windows at a time."""
         size = sum(prod(one.shape) * one.item_size for one in self.sources.values())
+        count = sum(1 for _ in self.units())
         return Estimate(
-            unit_count=sum(1 for _ in self.units()),
+            unit_count=count,
             read_size=size,
             write_size=size,
             request_count=sum(prod(one.counts) for one in self.sources.values()),
-            memory_size=at_once * self.unit_size(),
+            memory_size=min(at_once, count) * self.unit_size(),
         )
 
 

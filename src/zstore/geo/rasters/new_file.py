@@ -10,7 +10,7 @@ from pathlib import Path
 from zstore.errors import StoreError
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate
-from zstore.jobs.runner import Runner, counter, units_at_once
+from zstore.jobs.runner import Runner, counter
 from zstore.jobs.source import Source
 from zstore.storage.kinds import FileKind, check_target, local_path
 from zstore.storage.local import confirm_directory, confirm_files
@@ -53,16 +53,14 @@ def make_file(
         ChangedError: a source was written to meanwhile; no file appears.
         StoreError: there can be no directory beside the file.
     """
-    most = how.at_once(unit_size)
-    at_once = 1 if how.executor is not None else most or units_at_once()
-    how.stop_if_dry(lambda: estimate(at_once))
+    how.stop_if_dry(lambda: estimate(how.held_at_once(unit_size)))
     watched = [source.watched() for source in sources]
     try:
         scratch = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
     except OSError as error:
         raise StoreError(f"file cannot be written: {error.strerror}", path=str(target)) from error
     with scratch as path:
-        with Runner(how.executor, None, most) as runner:
+        with Runner(how.executor, None, how.at_once(unit_size)) as runner:
             made = make(Path(path), runner, counter(cell_count, how.progress))
         for one in watched:
             one.check_unchanged()
