@@ -360,6 +360,46 @@ def test_directions_are_averaged_as_circles(tmp_path: Path, said) -> None:
     np.testing.assert_array_equal(asked["1/wdir"][...], downsample(data, (2, 2)))
 
 
+@pytest.mark.parametrize("nodata", [None, "beside", "within"])
+@pytest.mark.parametrize(
+    ("dtype", "first", "said"),
+    [
+        ("i2", 0, {}),
+        ("u1", 0, {"scale_factor": 360 / 256}),
+        ("i1", -90, {"scale_factor": 2.0}),
+        ("i2", 0, {"scale_factor": 0.7}),
+        ("i2", -180, {"valid_range": [-180, 180]}),
+        ("i2", -180, {"add_offset": 180.0}),
+        ("f4", 0, {}),
+    ],
+)
+def test_directions_beside_nodata_and_in_integers(tmp_path: Path, dtype, first, said, nodata) -> None:
+    scale, offset = said.get("scale_factor", 1.0), said.get("add_offset", 0.0)
+    turn, rng = 360 / scale, np.random.default_rng(7)
+    data = (rng.normal(first, turn / 20, (32, 32)) - first) % turn // 1 % turn + first
+    data = data.astype(dtype)
+    hole = None if nodata is None else int(first if nodata == "within" or dtype == "u1" else first - 1)
+    if hole is not None:
+        data[rng.random(data.shape) < 0.3] = hole
+        data[:2, :2] = hole
+    attributes = {"standard_name": "wind_from_direction", "units": "degree", "_FillValue": hole, **said}
+    attributes = {name: value for name, value in attributes.items() if value is not None}
+    found = build_pyramid(
+        make_dataset(tmp_path / "s", {"a": data}, attributes={"a": attributes}), tmp_path / "p", levels=1
+    )["1/a"][...]
+    windows = data.reshape(16, 2, 16, 2).swapaxes(1, 2).reshape(16, 16, 4)
+    angles = np.radians(windows * scale + offset)
+    held = np.ones(windows.shape, bool) if hole is None else windows != hole
+    sums = np.sum(np.exp(1j * angles), -1, where=held)
+    is_missing = np.abs(sums) < 1e-9
+    assert is_missing.any() == (hole is not None)
+    if hole is not None:
+        np.testing.assert_array_equal(found == hole, is_missing)
+    off = np.degrees(np.angle(np.exp(1j * np.radians(found * scale + offset)) * sums.conj())) / scale
+    # Half a step is rounded; another one is beside what stands for nodata.
+    assert np.abs(off[~is_missing]).max() <= (1.5 if hole == first else 0.5) + 1e-3
+
+
 @pytest.mark.parametrize(
     "fills", [{"_FillValue": "NaN", "missing_value": 1e20}, {"missing_value": [1e20, "NaN"]}]
 )

@@ -719,7 +719,7 @@ def on_circle(
     """
     vectors = circle.vectors(array)
     if nodata is not None:
-        vectors[array == nodata] = np.nan
+        vectors[array == nodata] = complex(np.nan, np.nan)
     x, y = (
         resample(np.ascontiguousarray(side), factors, nodata=np.nan, **options)
         for side in (vectors.real, vectors.imag)
