@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError, Zstore
 from zstore.geo.pictures.colours import colour_map
 from zstore.geo.pictures.png import encode_png
 from zstore.geo.pictures.quicklook import draw_picture, preview, quicklook
+from zstore.storage.memory import MemoryStore
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4])
@@ -202,6 +204,32 @@ def test_items_along_a_dimension_of_bands_and_the_latest_time(tmp_path: Path) ->
     assert not quicklook(group, most_bytes=3 * 216)[..., 3].any()
     group["rgb"][17] = 7
     assert draw_picture(group).items["time"] == "2020-01-18"
+
+
+@pytest.mark.parametrize(
+    ("data", "said", "names"),
+    [
+        (np.array([b"nir", b"red", "grün".encode()]), {}, ["nir", "red", "grün"]),
+        (np.array([5, 7, 8], "i2"), {"scale_factor": 10.0}, ["50.0", "70.0", "80.0"]),
+        (np.array([0, 1, 2]), {"units": "days since 2020-02-28"}, ["2020-02-28", "2020-02-29", "2020-03-01"]),
+        # Neither says what three bands are.
+        (np.array([1, 2]), {}, ["1", "2", "3"]),
+        (np.array([1, 2, 3]), {"scale_factor": "x"}, ["1", "2", "3"]),
+        (None, {}, ["1", "2", "3"]),
+    ],
+)
+def test_bands_are_named_by_the_values_of_their_coordinate(data: Any, said: Any, names: list[str]) -> None:
+    group = zstore.create_group(MemoryStore())
+    cells = np.random.default_rng(0).integers(1, 200, (3, 8, 9)).astype("u1")
+    group.create_array("a", data=cells, chunks=(1, 8, 9), dimension_names=("band", "y", "x"))
+    values = np.arange(3) if data is None else data
+    own = ("band",) if len(values) == 3 else ("other",)
+    group.create_array("band", data=values, dimension_names=own, attributes=said, compressors=None)
+    if data is None:
+        group.store.put("band/c/0", b"damaged")
+    for number, name in enumerate(names):
+        picture = draw_picture(group, bands=[f"a:{name}"], limits=(0, 255))
+        np.testing.assert_array_equal(picture.image[..., 0], cells[number])
 
 
 def test_all_nodata_and_what_makes_no_picture(tmp_path: Path) -> None:

@@ -296,6 +296,22 @@ def test_the_command_stores_the_cube(items: Any, tmp_path: Path, word: str) -> N
         "dtype": "uint16",
     }
     np.testing.assert_array_equal(zstore.open_array(tmp_path / "c.zarr" / "B05")[...], shown.read())
+    masked = [
+        "cube",
+        *words[1:2],
+        str(tmp_path / "m.zarr"),
+        "--bands",
+        "B05",
+        "--mask",
+        "B05",
+        "--mask-values",
+    ]
+    assert CliRunner().invoke(command, [*masked, "3, 8"], catch_exceptions=False).exit_code == 0
+    hidden = zstore.cube(tmp_path / "items.json", bands="B05", mask="B05", mask_values=[3, 8]).read()
+    np.testing.assert_array_equal(zstore.open_array(tmp_path / "m.zarr" / "B05")[...], hidden)
+    for wrong in ("3,,8", "a", "3.5"):
+        refused = CliRunner().invoke(command, [*masked, wrong])
+        assert refused.exit_code == 2 and f"{wrong!r} is no list of whole numbers" in refused.output
 
 
 def test_documents_lead_to_no_other_places(items: Any, tmp_path: Path) -> None:

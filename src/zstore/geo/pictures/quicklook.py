@@ -20,9 +20,9 @@ from zstore.geo.pictures.looks import PLAIN, Look, categories_of, look_of
 from zstore.geo.pictures.png import Image
 from zstore.geo.pictures.relief import ground_cell, light
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, open_levels, pick_level, sources_of
+from zstore.geo.pyramid.selection import shown_values
 from zstore.geo.pyramid.tiles import open_tiles
 from zstore.jobs.source import Source, all_but_lost
-from zstore.model.packing import decode
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.url import with_storage_options
@@ -270,7 +270,7 @@ def _labels(dataset: Dataset, sizes: Mapping[str, int], dimension: str) -> list[
     if coordinate is None or coordinate.shape != (sizes[dimension],):
         return []
     try:
-        return list(map(str, decode(np.asarray(coordinate[...]), coordinate.attrs).tolist()))
+        return shown_values(coordinate)
     except ZstoreError:
         return []
 
