@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 import zstore
 from zstore.cli.root import zstore as command
-from zstore.errors import MetadataError
-from zstore.geo.conventions.read import read_geo
+from zstore.errors import MetadataError, ReadingWarning
+from zstore.geo.conventions.read import read_geo, read_roles
 from zstore.storage.memory import MemoryStore
 
 pytest.importorskip("pyproj", reason="CRSs are parsed with pyproj (extra 'geo')")
@@ -110,3 +110,23 @@ def test_an_aggregation_variable_is_named_and_is_no_time():
 def test_stores_without_such_parts_have_no_note():
     verdict = zstore.validate(grid(group={"Conventions": "CF-1.10"}))
     assert not any(finding.rule == "ZS-11" for finding in verdict.findings)
+
+
+def test_arrays_have_roles_and_what_cannot_be_read_has_none() -> None:
+    group = zstore.create_group(MemoryStore())
+    for name, data, dims, said in [
+        ("t", np.zeros((3, 4)), ("y", "x"), {"grid_mapping": "crs", "coordinates": "lat station"}),
+        ("x", np.arange(4), ("x",), {}),
+        ("lat", np.zeros((3, 4)), ("y", "x"), {"units": "degrees_north"}),
+        ("crs", np.array(0), (), {"grid_mapping_name": "latitude_longitude"}),
+        ("station", np.array(["a", "b", "c"]), ("y",), {}),
+        ("bad", np.zeros(3), ("y",), {}),
+    ]:
+        group.create_array(name, data=data, dimension_names=dims, attributes=said)
+    group.create_group("below").create_array("other", data=np.zeros(3))
+    group.store.put("bad/zarr.json", b'{"zarr_format": 3, "node_type": "array"}')
+    with pytest.warns(ReadingWarning, match="'bad' is left out: member 'shape' is missing"):
+        roles = read_roles(group)
+    assert ([*roles.coordinates], [*roles.mappings], [*roles.data]) == (["x"], ["crs"], ["t"])
+    assert [*roles.auxiliary] == ["lat", "station"] and roles.dims == {"y", "x"}
+    assert roles.data["t"].shape == (3, 4)
