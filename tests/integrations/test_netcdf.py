@@ -144,14 +144,16 @@ def test_a_dry_run_counts_the_memory_of_the_windows_that_are_read_at_a_time(tmp_
         return estimate.memory_size
 
     one = 2 * 8 * 64
-    monkeypatch.setattr("zstore.jobs.how.units_at_once", lambda: 4)
+    for module in ("zstore.jobs.how", "zstore.geo.rasters.files"):
+        monkeypatch.setattr(f"{module}.units_at_once", lambda: 4)
     assert [memory_of(memory=memory) for memory in (None, 9 * one, 3 * one, one)] == [
         4 * one,
         4 * one,
         3 * one,
         one,
     ]
-    monkeypatch.setattr("zstore.jobs.how.units_at_once", lambda: 40)
+    for module in ("zstore.jobs.how", "zstore.geo.rasters.files"):
+        monkeypatch.setattr(f"{module}.units_at_once", lambda: 40)
     assert memory_of() == 5 * one, "there are no more windows"
     with pytest.raises(
         MetadataError, match=f"memory is {one - 1} bytes; expected {one} at least, for one unit"

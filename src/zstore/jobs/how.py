@@ -86,15 +86,6 @@ class How:
             return most
         return min(self.memory // max(1, unit_size), units_at_once() if most is None else most)
 
-    def held_at_once(self, unit_size: int) -> int:
-        """The number of units of `unit_size` bytes that one machine holds at a time.
-
-        Raises
-            MetadataError: memory holds no unit.
-        """
-        most = self.at_once(unit_size)
-        return 1 if self.executor is not None else most or units_at_once()
-
     def stop_if_dry(self, estimate: Callable[[], Estimate]) -> None:
         """End a call with `dry_run` before it writes: it returns the estimate."""
         if self.dry_run:

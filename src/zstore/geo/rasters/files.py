@@ -36,7 +36,7 @@ from zstore.jobs.chunks import Location, SourceStore, StoredArray
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part, expect_size, name_job
 from zstore.jobs.record import BegunJob, begin
-from zstore.jobs.runner import counter
+from zstore.jobs.runner import counter, units_at_once
 from zstore.jobs.source import Made, Marks, ModelSource, Sources, Versions
 from zstore.jobs.task import Task
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -423,6 +423,16 @@ class FileWindows(Plan[Written]):
         )
 
 
+def held_at_once(how: How, unit_size: int) -> int:
+    """The number of units of `unit_size` bytes that one machine holds at a time.
+
+    Raises
+        MetadataError: memory holds no unit.
+    """
+    most = how.at_once(unit_size)
+    return 1 if how.executor is not None else most or units_at_once()
+
+
 class Renewed(NamedTuple):
     """The part of a finished target that is made again.
 
@@ -536,7 +546,7 @@ class FileJob(Task[Group]):
     def estimate(self) -> Estimate:
         plan = self.plan_of_windows
         about = {"sources": self.file_versions, "levels_counted": self.shares == 1}
-        return replace(plan.estimate(self.how.held_at_once(plan.unit_size())), about=about)
+        return replace(plan.estimate(held_at_once(self.how, plan.unit_size())), about=about)
 
     def check_room(self) -> None:
         plan = self.plan_of_windows

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from zstore.errors import StoreError
+from zstore.geo.rasters.files import held_at_once
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate
 from zstore.jobs.runner import Runner, counter
@@ -53,14 +54,15 @@ def make_file(
         ChangedError: a source was written to meanwhile; no file appears.
         StoreError: there can be no directory beside the file.
     """
-    how.stop_if_dry(lambda: estimate(how.held_at_once(unit_size)))
+    most = how.at_once(unit_size)
+    how.stop_if_dry(lambda: estimate(held_at_once(how, unit_size)))
     watched = [source.watched() for source in sources]
     try:
         scratch = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
     except OSError as error:
         raise StoreError(f"file cannot be written: {error.strerror}", path=str(target)) from error
     with scratch as path:
-        with Runner(how.executor, None, how.at_once(unit_size)) as runner:
+        with Runner(how.executor, None, most) as runner:
             made = make(Path(path), runner, counter(cell_count, how.progress))
         for one in watched:
             one.check_unchanged()
