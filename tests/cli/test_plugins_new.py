@@ -315,6 +315,6 @@ def test_a_stranger_installs_the_walk_through(
         listed = [
             line.split() for line in stranger(tmp_path, "zstore plugins").splitlines() if "acme" in line
         ]
-        assert len(listed) == 7 and all("ok" in line for line in listed)
+        assert len(listed) == 9 and all("ok" in line for line in listed)
     finally:
         stranger(tmp_path, "pip uninstall --quiet --yes acme-zstore")
