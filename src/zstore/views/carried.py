@@ -107,7 +107,7 @@ class Carried(ABC):
 
 
 def carry(root: ViewStep) -> Carried:
-    """The description of a step's items, by those of the sources, which are opened for it."""
+    """The description of a view's items, derived from the descriptions of its sources."""
     made: dict[int, Carried] = {}
     for step in postorder(root):
         made[id(step)] = _carry(step, [made[id(one)] for one in step.inputs])

@@ -721,7 +721,7 @@ def _broadcast(step: ViewStep, shape: tuple[int, ...]) -> ViewStep:
 
 
 def _by_items(function: Callable[..., Any], given: Sequence[Any], options: dict[str, Any]) -> Any:
-    """The result of a function that makes no view: of the items, which are read."""
+    """The result of a function that is called with the items of views, which are read for it."""
 
     def items(value: Any) -> Any:
         if isinstance(value, View):

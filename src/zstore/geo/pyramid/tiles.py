@@ -30,7 +30,7 @@ Items = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class _Grid:
-    """One level: its group or array, its tile matrix, and its first cell on that."""
+    """One level: its group or array, its tile matrix, and the cell of the matrix at which it begins."""
 
     node: Group | Array
     tile_shape: tuple[int, int]

@@ -435,7 +435,7 @@ _guard = Lock()
 
 
 def _take(client: CurlClient, count: int) -> curl.Connections | None:
-    """Idle connections for so many requests; those that are kept together are left to whoever makes many."""
+    """The kept set of idle connections that is nearest in number to `count`; None if there is none."""
     best: tuple[int, int, int] | None = None
     with _guard:
         for at in reversed(range(len(_idle))):
