@@ -78,6 +78,20 @@ def test_forking_while_threads_write(tmp_path: Path) -> None:
     store.close()
 
 
+def test_threads_that_make_a_file_together_wait_for_each_other(tmp_path: Path) -> None:
+    for turn in range(40):
+        store, met = open_store(f"sqlite:///{tmp_path}/{turn}.db"), threading.Barrier(6)
+
+        def write(name: int, store: Store = store, met: threading.Barrier = met) -> None:
+            met.wait(60)
+            store.put(f"{name}", b"1")
+
+        with ThreadPoolExecutor(6) as pool:
+            [*pool.map(write, range(6))]
+        assert len([*store.list()]) == 6
+        store.close()
+
+
 def test_a_folder_that_is_not_to_be_written_is_read() -> None:
     """Even while its owner changes the file, and after others have closed it."""
     with tempfile.TemporaryDirectory() as place:

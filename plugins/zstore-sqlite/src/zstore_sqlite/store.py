@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -36,6 +37,8 @@ DELETE = "DELETE FROM zstore WHERE key = ?"
 IS_VALUE = "SELECT 1 FROM zstore WHERE key = ? AND value = ?"
 PAGE = 1000
 CHANGES = ("write", "delete")
+# Seconds before a file that others open or close is asked for again.
+PAUSE = 0.01
 # What SQLite's file for readers takes beside a database.
 ROOM = 32 << 10
 FAILURES = (sqlite3.Error, OverflowError, UnicodeEncodeError, OSError)
@@ -301,12 +304,24 @@ class SqliteStore(Store):
         if not own.is_writable:
             return
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            self._begin_log(connection)
             connection.execute(f"PRAGMA synchronous = {'FULL' if self.durable else 'NORMAL'}")
             connection.execute(TABLE)
         except BaseException:
             own.close()
             raise
+
+    def _begin_log(self, connection: sqlite3.Connection) -> None:
+        """Have changes logged, for which SQLite itself does not wait while others open or close the file."""
+        last = time.monotonic() + self.timeout
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+                    raise
+            time.sleep(PAUSE)
 
 
 class _Own:
