@@ -368,6 +368,11 @@ def _taken(store: Store, path: str) -> _TakenError:
     return _TakenError(message, path=place(store, path))
 
 
+def _gone_above(store: Store, path: str) -> ChangedError:
+    message = "cannot create: somebody else has just removed the group above; expected it to stay"
+    return ChangedError(message, path=place(store, path))
+
+
 class _New(NamedTuple):
     """A new node.
 
@@ -495,8 +500,7 @@ def _check_still_groups(
         values = store.get_many([(join_key(parent, v2.GROUP_KEY), None) for parent in above])
     for parent, value in zip(above, values, strict=True):
         if value is None and zarr_format in GROUP_KEYS:
-            message = "cannot create: somebody else has just removed the group above; expected it to stay"
-            raise ChangedError(message, path=place(store, parent))
+            raise _gone_above(store, parent)
     if zarr_format == 3:
         check_groups(store, above, [{v3.KEY: value} for value in values], zarr_format)
 
@@ -964,8 +968,7 @@ def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
     if not is_ours or (zarr_format == 2 and _meets_marks(store)):
         found = find_documents(store, [path])
         if node_kind(found[0]) is None:
-            message = "cannot create: somebody else has just removed the group above; expected it to stay"
-            raise ChangedError(message, path=place(store, path))
+            raise _gone_above(store, path)
         try:
             check_groups(store, [path], found, zarr_format)
         except MetadataError:
